@@ -1,0 +1,81 @@
+// p ranks together give the reference's loss and gradients, whatever p, head groups, tiles and kind of attention, and the
+// reference's losses over eight steps of AdamW.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "tests/support/golden.h"
+
+namespace metp::testing {
+namespace {
+
+struct Case {
+  std::string model;
+  int p;
+};
+
+class GoldenVectors : public ::testing::TestWithParam<Case> {};
+
+void ExpectGradients(const Golden& golden, const Cut& cut, bool packed) {
+  SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows << (cut.tiled ? ", tiled" : ", flash")
+                                    << (packed ? ", packed" : ""));
+  std::mutex mutex;
+  Tensors gradients;
+  std::vector<StepTotals> totals(cut.p);
+  RunLocalRanks(cut.p, [&](int rank, Communicator& communicator) {
+    GoldenRank model(golden, cut, communicator);
+    totals[rank] = model.Gradients(packed);
+    std::lock_guard lock(mutex);
+    Collect(model.parameters(), model.parameters().gradient_arenas(), gradients);
+  });
+  const double loss = golden.meta.at(packed ? "loss_packed" : "loss");
+  for (const StepTotals& total : totals) {
+    EXPECT_NEAR(total.loss, loss, 2e-5 * loss);
+    EXPECT_EQ(total.loss, totals[0].loss);
+    EXPECT_EQ(total.grad_norm, totals[0].grad_norm);
+  }
+  ExpectEqualsGolden(golden, packed ? "grad_packed." : "grad.", gradients);
+}
+
+TEST_P(GoldenVectors, LossAndGradientsEqualTheReference) {
+  const Golden golden = Golden::Load(GetParam().model);
+  for (int c : {1, 2, 3}) {
+    for (int64_t tile_rows : {0, 2}) {
+      for (bool tiled : {false, true}) {
+        for (bool packed : {false, true}) ExpectGradients(golden, {GetParam().p, c, tile_rows, tiled}, packed);
+      }
+    }
+  }
+}
+
+TEST_P(GoldenVectors, EightAdamWStepsEqualTheReference) {
+  const Golden golden = Golden::Load(GetParam().model);
+  const auto& adamw = golden.meta.at("adamw");
+  const std::vector<double> losses = adamw.at("losses_before_each_step"), norms = adamw.at("grad_norms");
+  RunLocalRanks(GetParam().p, [&](int rank, Communicator& communicator) {
+    GoldenRank model(golden, {GetParam().p, 2, 0, false}, communicator);
+    for (size_t step = 0; step < losses.size(); ++step) {
+      const StepTotals totals = model.Gradients(false);
+      EXPECT_NEAR(totals.loss, losses[step], 2e-5) << "step " << step + 1;
+      EXPECT_NEAR(totals.grad_norm, norms[step], 1e-3 * norms[step]) << "step " << step + 1;
+      model.optimizer().Apply(totals, static_cast<int>(step) + 1, adamw.at("lr"));
+    }
+  });
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const char* model : {"gpt2", "llama", "bidirectional", "llama_d64"}) {
+    for (int p : {1, 2, 3, 4, 5}) cases.push_back({model, p});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GoldenVectors, ::testing::ValuesIn(Cases()), [](const auto& info) {
+  return info.param.model + "_p" + std::to_string(info.param.p);
+});
+
+}  // namespace
+}  // namespace metp::testing

@@ -1,0 +1,48 @@
+#include "worker/model/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace metp {
+
+Optimizer::Optimizer(Ring& ring, Parameters& parameters, const v1::TrainSpec& train)
+    : ring_(ring),
+      backend_(ring.backend()),
+      parameters_(parameters),
+      train_(train),
+      totals_(backend_.Allocate(1, 2, DType::kF64, MemoryCategory::kWorkspace)) {}
+
+StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
+  Arenas& gradients = parameters_.gradient_arenas();
+  ThrowIfError(ring_.communicator().AllReduce(gradients.vectors));
+  backend_.Fill(totals_, 0);
+  backend_.Copy(loss, totals_->Cols(0, 1));
+  backend_.SumSquares(gradients.matrices, totals_->Cols(1, 2));
+  if (ring_.rank() == 0) backend_.SumSquares(gradients.vectors, totals_->Cols(1, 2));  // whole on every rank: counted once
+  ThrowIfError(ring_.communicator().AllReduce(totals_));
+  double totals[2];
+  backend_.CopyToHost(totals_, totals);
+  return {counted == 0 ? 0 : totals[0] / static_cast<double>(counted), std::sqrt(totals[1])};
+}
+
+void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) {
+  const double beta1 = train_.betas(0), beta2 = train_.betas(1);
+  const double clip = train_.clip_norm();
+  AdamWStep update;
+  update.learning_rate = static_cast<float>(learning_rate);
+  update.beta1 = static_cast<float>(beta1);
+  update.beta2 = static_cast<float>(beta2);
+  update.eps = static_cast<float>(train_.eps());
+  update.correction1 = static_cast<float>(1 - std::pow(beta1, step));
+  update.correction2 = static_cast<float>(1 - std::pow(beta2, step));
+  update.gradient_scale = clip > 0 ? static_cast<float>(std::min(1.0, clip / (totals.grad_norm + 1e-6))) : 1.0f;
+
+  update.weight_decay = static_cast<float>(train_.weight_decay());
+  backend_.AdamW(update, parameters_.gradient_arenas().matrices, parameters_.first_moments().matrices,
+                 parameters_.second_moments().matrices, parameters_.weight_arenas().matrices);
+  update.weight_decay = 0;
+  backend_.AdamW(update, parameters_.gradient_arenas().vectors, parameters_.first_moments().vectors,
+                 parameters_.second_moments().vectors, parameters_.weight_arenas().vectors);
+}
+
+}  // namespace metp

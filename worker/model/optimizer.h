@@ -1,0 +1,37 @@
+#pragma once
+
+// The end of a step: gradients summed over ranks where they are replicated, clipped by their global norm, applied by AdamW.
+
+#include "metp/v1/job.pb.h"
+#include "worker/model/parameters.h"
+#include "worker/ring/ring.h"
+
+namespace metp {
+
+struct StepTotals {
+  double loss = 0;       // mean over the counted targets of the global batch
+  double grad_norm = 0;  // before clipping
+};
+
+class Optimizer {
+ public:
+  /// All must outlive the optimizer.
+  Optimizer(Ring& ring, Parameters& parameters, const v1::TrainSpec& train);
+
+  /// Sums the vectors' gradients and `loss` ([1, 1] fp64, this rank's sum of losses) over ranks. Every shard's gradient must be
+  /// home (Ring::Drain). The same on every rank, bit for bit. Throws StepError.
+  StepTotals Reduce(const Matrix& loss, int64_t counted);
+
+  /// One AdamW update (Loshchilov, Hutter 2019): decay on matrices only, bias-corrected moments, gradients scaled by
+  /// min(1, clip_norm / (norm + 1e-6)). `step` counts from 1.
+  void Apply(const StepTotals& totals, int step, double learning_rate);
+
+ private:
+  Ring& ring_;
+  Backend& backend_;
+  Parameters& parameters_;
+  const v1::TrainSpec train_;
+  Tensor totals_;  // [1, 2] fp64: loss, sum of squares
+};
+
+}  // namespace metp

@@ -1,0 +1,76 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "proto/support/job_file.h"
+#include "worker/model/plan.h"
+#include "worker/rank/run.h"
+#include "worker/rank/run_report.h"
+
+namespace metp {
+
+namespace {
+
+struct Arguments {
+  std::string file, comm = "local", output = "text";
+  int ranks = 0, threads = 0;
+  std::vector<std::string> set;
+};
+
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "metp-rank: " << std::string(status.message()) << "\n";
+  return code;
+}
+
+int Run(const Arguments& arguments) {
+  std::vector<std::string> overrides = arguments.set;
+  if (arguments.ranks > 0) overrides.push_back("parallel.degree=" + std::to_string(arguments.ranks));
+  absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
+  if (!job.ok()) return Fail(job.status(), 2);
+
+  RunRequest request{*job, ResolvePlan(*job), arguments.threads};
+  if (request.threads == 0) request.threads = DefaultThreads(request.plan.degree());
+  const bool json = arguments.output == "json";
+  if (!json) {
+    for (const std::string& note : request.plan.notes()) std::cerr << "plan: " << note << "\n";
+  }
+  const OnStep on_step = [&](const v1::StepReport& step) {
+    if (json) return;
+    std::printf("step %d  loss %.4f  grad norm %.3f  lr %.2e  %.2f s  %.0f tokens/s\n", step.step(), step.loss(),
+                step.grad_norm(), step.learning_rate(), step.step_seconds(),
+                static_cast<double>(step.tokens()) / step.step_seconds());
+    std::fflush(stdout);
+  };
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const absl::StatusOr<RunRecord> record =
+      arguments.comm == "gloo" ? RunGloo(request, self, on_step) : RunLocal(request, on_step);
+  if (!record.ok()) return Fail(record.status(), 1);
+  const nlohmann::ordered_json report = RunReport(request, *record);
+  std::cout << (json ? report.dump(2) + "\n" : RunSummary(report));
+  return 0;
+}
+
+}  // namespace
+
+int RunCommand(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app{"Trains a job on this machine, without any service", "metp-rank run"};
+  app.add_option("-f,--file", arguments.file, "job file")->required();
+  app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")->check(CLI::PositiveNumber);
+  app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
+      ->check(CLI::IsMember({"local", "gloo"}));
+  app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--set", arguments.set, "key=value: replaces a value of the job file, such as train.steps=10")
+      ->allow_extra_args(false);
+  app.add_option("-o,--output", arguments.output, "text or json")->check(CLI::IsMember({"text", "json"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return Run(arguments);
+}
+
+}  // namespace metp

@@ -1,0 +1,52 @@
+#include <thread>
+
+#include "proto/support/status_macros.h"
+#include "worker/rank/run.h"
+
+namespace metp {
+
+absl::Status FirstCause(const std::vector<absl::Status>& statuses) {
+  absl::Status consequence;
+  for (size_t rank = 0; rank < statuses.size(); ++rank) {
+    const absl::Status& status = statuses[rank];
+    if (status.ok()) continue;
+    const absl::Status named(status.code(), "rank " + std::to_string(rank) + ": " + std::string(status.message()));
+    if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return named;
+    if (consequence.ok()) consequence = named;
+  }
+  return consequence;
+}
+
+absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step) {
+  const int p = request.plan.degree();
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(request.job));
+  const auto communicators = MakeLocalCommunicators(p);
+
+  RunRecord record;
+  record.steps.resize(p);
+  record.sgemm_flops_per_second.resize(p);
+  std::vector<absl::Status> statuses(p);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < p; ++rank) {
+    threads.emplace_back([&, rank] {
+      v1::RankStart start;
+      *start.mutable_job() = request.job;
+      *start.mutable_plan() = request.plan;
+      start.set_rank(rank);
+      start.set_threads(request.threads);
+      start.set_measure_sgemm(true);
+      const absl::StatusOr<v1::RankResult> result =
+          RunRank(start, *communicators[rank], *dataset, [&](const v1::StepReport& report) {
+            record.steps[rank].push_back(report);
+            if (rank == 0) on_step(report);
+          });
+      statuses[rank] = result.status();
+      if (result.ok()) record.sgemm_flops_per_second[rank] = result->sgemm_flops_per_second();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  METP_RETURN_IF_ERROR(FirstCause(statuses));
+  return record;
+}
+
+}  // namespace metp

@@ -1,0 +1,27 @@
+#pragma once
+
+// One rank from start to end on the CPU backend: the body that a thread of `metp-rank run --comm local` and a
+// `metp-rank serve` process have in common.
+
+#include <functional>
+#include <limits>
+
+#include "absl/status/statusor.h"
+#include "metp/v1/rank.pb.h"
+#include "worker/comm/communicator.h"
+#include "worker/data/dataset.h"
+
+namespace metp {
+
+/// Called with each step's report, on the rank's compute thread.
+using OnStep = std::function<void(const v1::StepReport&)>;
+
+/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after the ring was ended with
+/// it so that the neighbours do not wait.
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator, const Dataset& dataset,
+                                       const OnStep& on_step);
+
+/// Threads for each of `ranks` ranks on this machine: cores / ranks, at least 1.
+int DefaultThreads(int ranks);
+
+}  // namespace metp

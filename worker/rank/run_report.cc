@@ -1,0 +1,115 @@
+#include "worker/rank/run_report.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "worker/ring/passes.h"
+
+namespace metp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// One rank's passes over all its steps.
+Json Passes(const std::vector<v1::StepReport>& steps) {
+  Json passes = Json::object();
+  for (int i = 0; i < kPasses; ++i) {
+    const std::string name(PassName(static_cast<Pass>(i)));
+    PassSeconds total;
+    for (const v1::StepReport& step : steps) {
+      const auto found = step.passes().find(name);
+      if (found == step.passes().end()) continue;
+      total.compute += found->second.compute_seconds();
+      total.communication += found->second.communication_seconds();
+      total.exposed += found->second.exposed_seconds();
+      total.skew += found->second.skew_seconds();
+    }
+    passes[name] = {{"compute_seconds", total.compute},
+                    {"communication_seconds", total.communication},
+                    {"exposed_seconds", total.exposed},
+                    {"skew_seconds", total.skew}};
+  }
+  return passes;
+}
+
+Json Rank(const std::vector<v1::StepReport>& steps) {
+  const v1::StepReport& last = steps.back();
+  Json categories = Json::object();
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const std::string name(MemoryCategoryName(static_cast<MemoryCategory>(i)));
+    const auto found = last.peak_bytes_by_category().find(name);
+    categories[name] = found == last.peak_bytes_by_category().end() ? 0 : found->second;
+  }
+  return {{"peak_bytes", last.peak_bytes()},
+          {"peak_bytes_by_category", categories},
+          {"sent_bytes", last.sent_bytes()},
+          {"passes", Passes(steps)}};
+}
+
+Json Overlap(const Json& ranks) {
+  if (ranks.size() < 2) return nullptr;
+  double communication = 0, exposed = 0;
+  for (const Json& rank : ranks) {
+    for (const auto& [name, pass] : rank.at("passes").items()) {
+      communication += pass.at("communication_seconds").get<double>();
+      exposed += pass.at("exposed_seconds").get<double>();
+    }
+  }
+  if (communication <= 0) return nullptr;
+  return std::clamp(1 - exposed / communication, 0.0, 1.0);
+}
+
+}  // namespace
+
+Json RunReport(const RunRequest& request, const RunRecord& record) {
+  const std::vector<v1::StepReport>& steps = record.steps.at(0);
+  Json report = {{"name", request.job.name()}, {"first_step", steps.front().step()}};
+  double seconds = 0, tokens = 0, flops = 0;
+  for (const v1::StepReport& step : steps) {
+    report["losses"].push_back(step.loss());
+    report["grad_norms"].push_back(step.grad_norm());
+    report["step_seconds"].push_back(step.step_seconds());
+    seconds += step.step_seconds();
+    tokens += static_cast<double>(step.tokens());
+    flops += step.model_flops();
+  }
+  const double sgemm = std::accumulate(record.sgemm_flops_per_second.begin(), record.sgemm_flops_per_second.end(), 0.0);
+  report["tokens_per_second"] = tokens / seconds;
+  report["sgemm_flops_per_second"] = sgemm;
+  report["mfu"] = flops / seconds / sgemm;
+  Json ranks = Json::array();
+  for (const auto& rank : record.steps) ranks.push_back(Rank(rank));
+  report["overlap"] = Overlap(ranks);
+  report["ranks"] = std::move(ranks);
+  report["degree"] = request.plan.degree();
+  report["head_groups"] = request.plan.head_groups();
+  report["tile_rows"] = request.plan.tile_rows();
+  report["threads"] = request.threads;
+  report["notes"] = request.plan.notes();
+  return report;
+}
+
+std::string RunSummary(const Json& report) {
+  std::string out = absl::StrFormat("loss %.4f -> %.4f, %.0f tokens/s, MFU %.2f of %.0f GFLOP/s sgemm\n",
+                                    report.at("losses").front().get<double>(), report.at("losses").back().get<double>(),
+                                    report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
+                                    report.at("sgemm_flops_per_second").get<double>() / 1e9);
+  if (!report.at("overlap").is_null()) {
+    out += absl::StrFormat("communication overlapped: %.1f %%\n", 100 * report.at("overlap").get<double>());
+  }
+  int rank = 0;
+  for (const Json& r : report.at("ranks")) {
+    out += absl::StrFormat("rank %d: peak %.1f MiB (", rank++, r.at("peak_bytes").get<double>() / (1 << 20));
+    std::string separator;
+    for (const auto& [name, bytes] : r.at("peak_bytes_by_category").items()) {
+      out += absl::StrFormat("%s%s %.1f", separator, name, bytes.get<double>() / (1 << 20));
+      separator = ", ";
+    }
+    out += ")\n";
+  }
+  return out;
+}
+
+}  // namespace metp

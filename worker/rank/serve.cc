@@ -1,0 +1,75 @@
+#include "worker/rank/serve.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/status_macros.h"
+#include "worker/rank/rendezvous_link.h"
+#include "worker/rank/run_rank.h"
+
+namespace metp {
+
+namespace {
+
+// A supervisor sends the start order at once; it has gone astray if this passes.
+constexpr auto kStartTimeout = std::chrono::seconds(60);
+
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(const v1::RankStart& start, Rendezvous& rendezvous) {
+  const int p = start.plan().degree();
+  if (p == 1) return std::move(MakeLocalCommunicators(1).front());
+  return MakeGlooCommunicator(start.rank(), p, start.address(), rendezvous);
+}
+
+absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
+  METP_ASSIGN_OR_RETURN(const v1::RankStart start, link.AwaitStart(kStartTimeout));
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(start.job()));
+  ChannelRendezvous rendezvous(link);
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, Connect(start, rendezvous));
+  v1::FromRank message;
+  message.set_started(absl::StrCat("rank ", start.rank(), " of ", start.plan().degree(), ", cpu, ", start.threads(),
+                                   start.threads() == 1 ? " thread" : " threads"));
+  METP_RETURN_IF_ERROR(link.Send(message));
+  return RunRank(start, *communicator, *dataset, [&](const v1::StepReport& report) {
+    v1::FromRank step;
+    *step.mutable_step() = report;
+    link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself
+  });
+}
+
+}  // namespace
+
+int ServeCommand(int argc, char** argv) {
+  int fd = -1;
+  CLI::App app{"One rank, started by its supervisor", "metp-rank serve"};
+  app.add_option("--fd", fd, "descriptor of the supervisor's socket")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  RankLink link(fd, [](const absl::Status& status) {
+    std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
+    _exit(1);
+  });
+  v1::FromRank hello;
+  hello.mutable_hello()->set_pid(getpid());
+  hello.mutable_hello()->set_version(METP_VERSION);
+  if (!link.Send(hello).ok()) return 1;
+
+  const absl::StatusOr<v1::RankResult> result = Serve(link);
+  v1::FromRank last;
+  if (result.ok()) {
+    *last.mutable_result() = *result;
+  } else {
+    last.mutable_result()->set_code(static_cast<int>(result.status().code()));
+    last.mutable_result()->set_message(std::string(result.status().message()));
+  }
+  const bool sent = link.Send(last).ok();
+  return result.ok() && sent ? 0 : 1;
+}
+
+}  // namespace metp

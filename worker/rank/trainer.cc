@@ -1,0 +1,114 @@
+#include "worker/rank/trainer.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "worker/model/schedule.h"
+
+namespace metp {
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
+                                                         Communicator& communicator, const Dataset& dataset) {
+  try {
+    return std::unique_ptr<Trainer>(new Trainer(job, plan, backend, communicator, dataset));
+  } catch (const StepError& error) {
+    return error.status();
+  }
+}
+
+Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
+                 const Dataset& dataset)
+    : job_(job),
+      config_(MakeModelConfig(job.model())),
+      backend_(backend),
+      dataset_(dataset),
+      ring_(backend, communicator),
+      parameters_(backend, ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
+      transformer_(ring_, config_, parameters_,
+                   {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows()}),
+      optimizer_(ring_, parameters_, job.train()),
+      loss_(backend.Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace)) {
+  InitializeWeights(parameters_, config_, static_cast<uint64_t>(job.train().seed()));
+}
+
+SequenceRows Trainer::ReadSequence(int64_t k) const {
+  SequenceRows rows;
+  for (Range chunk : Zigzag{job_.data().sequence_length(), ring_.size()}.Chunks(ring_.rank())) {
+    const size_t at = rows.ids.size();
+    rows.ids.resize(at + chunk.size());
+    rows.targets.resize(at + chunk.size());
+    dataset_.Read(k, chunk.begin, chunk.end, rows.ids.data() + at, rows.targets.data() + at);
+  }
+  rows.document_starts = job_.data().document_mask() ? dataset_.DocumentStarts(k) : std::vector<int64_t>{0};
+  return rows;
+}
+
+StepTotals Trainer::RunStep(double learning_rate) {
+  const int64_t s = job_.data().sequence_length();
+  const int sequences = job_.train().sequences_per_step(), micro_batch = job_.train().micro_batch();
+  const int64_t counted = s * sequences;  // every token of a training sequence has a target
+  backend_.Fill(loss_, 0);
+  parameters_.ZeroGradients();
+  for (int first = 0; first < sequences; first += micro_batch) {
+    std::vector<SequenceRows> batch;
+    for (int i = first; i < first + micro_batch; ++i) {
+      batch.push_back(ReadSequence(static_cast<int64_t>(step_) * sequences + i));
+    }
+    transformer_.ForwardBackward(MakeTokenRows(ring_, config_, s, batch), counted, loss_);
+  }
+  ring_.Drain(Pass::kFinish);
+  const StepTotals totals = optimizer_.Reduce(loss_, counted);
+  if (std::isfinite(totals.loss) && std::isfinite(totals.grad_norm)) optimizer_.Apply(totals, step_ + 1, learning_rate);
+  backend_.Synchronize();
+  return totals;
+}
+
+absl::StatusOr<v1::StepReport> Trainer::Step() {
+  const double learning_rate = LearningRate(job_.train(), step_ + 1);
+  const auto start = std::chrono::steady_clock::now();
+  StepTotals totals;
+  try {
+    totals = RunStep(learning_rate);
+  } catch (const StepError& error) {
+    return error.status();
+  }
+  ++step_;
+  if (!std::isfinite(totals.loss) || !std::isfinite(totals.grad_norm)) {
+    return absl::DataLossError(absl::StrCat("step ", step_, ": loss is ", totals.loss, ", gradient norm is ",
+                                            totals.grad_norm, "; a smaller train.learning_rate or train.clip_norm may help"));
+  }
+  return Report(totals, learning_rate, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
+v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, double seconds) {
+  const int64_t s = job_.data().sequence_length(), sequences = job_.train().sequences_per_step();
+  v1::StepReport report;
+  report.set_rank(ring_.rank());
+  report.set_step(step_);
+  report.set_loss(totals.loss);
+  report.set_grad_norm(totals.grad_norm);
+  report.set_learning_rate(learning_rate);
+  report.set_step_seconds(seconds);
+  report.set_tokens(s * sequences);
+  report.set_model_flops(ModelFlops(config_, s) * static_cast<double>(sequences));
+  const PassTable passes = ring_.TakeTimes();
+  for (int i = 0; i < kPasses; ++i) {
+    v1::PassTimes& times = (*report.mutable_passes())[std::string(PassName(static_cast<Pass>(i)))];
+    times.set_compute_seconds(passes[i].compute);
+    times.set_communication_seconds(passes[i].communication);
+    times.set_exposed_seconds(passes[i].exposed);
+    times.set_skew_seconds(passes[i].skew);
+  }
+  const BytesByCategory current = backend_.ledger().current(), peak = backend_.ledger().at_peak();
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const std::string name(MemoryCategoryName(static_cast<MemoryCategory>(i)));
+    (*report.mutable_current_bytes())[name] = current[i];
+    (*report.mutable_peak_bytes_by_category())[name] = peak[i];
+  }
+  report.set_peak_bytes(backend_.ledger().peak_total());
+  report.set_sent_bytes(ring_.sent_bytes());
+  return report;
+}
+
+}  // namespace metp

@@ -1,0 +1,52 @@
+#pragma once
+
+// The training loop of one rank: data in, one optimizer step at a time, a report of each out. Belongs to the rank's compute
+// thread.
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "metp/v1/job.pb.h"
+#include "metp/v1/plan.pb.h"
+#include "metp/v1/report.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/model/optimizer.h"
+#include "worker/model/transformer.h"
+
+namespace metp {
+
+class Trainer {
+ public:
+  /// Allocates and initializes this rank's share of the model. All arguments must outlive the trainer; `job` is normalized and
+  /// valid, communicator.size() is plan.degree(). ResourceExhausted when the share does not fit.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
+                                                         Communicator& communicator, const Dataset& dataset);
+
+  /// Steps done so far.
+  int step() const { return step_; }
+  bool done() const { return step_ >= job_.train().steps(); }
+
+  /// Runs the next optimizer step, all ranks together. The error of a broken ring or of a full device as it came;
+  /// DataLoss, naming the step, where the loss or the gradient norm is not finite: weights are left as they were.
+  absl::StatusOr<v1::StepReport> Step();
+
+ private:
+  Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
+          const Dataset& dataset);
+  SequenceRows ReadSequence(int64_t k) const;
+  StepTotals RunStep(double learning_rate);
+  v1::StepReport Report(const StepTotals& totals, double learning_rate, double seconds);
+
+  const v1::JobSpec& job_;
+  const ModelConfig config_;
+  Backend& backend_;
+  const Dataset& dataset_;
+  Ring ring_;
+  Parameters parameters_;
+  Transformer transformer_;
+  Optimizer optimizer_;
+  Tensor loss_;  // [1, 1] fp64
+  int step_ = 0;
+};
+
+}  // namespace metp

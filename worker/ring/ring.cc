@@ -1,0 +1,63 @@
+#include "worker/ring/ring.h"
+
+#include <chrono>
+
+namespace metp {
+
+namespace {
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+}  // namespace
+
+void Ring::Board(std::shared_ptr<Traveller> traveller) {
+  if (!traveller->done()) aboard_.push_back(std::move(traveller));
+}
+
+void Ring::Step(Pass pass, const std::function<void()>& unit) {
+  HopId hop = 0;
+  if (!aboard_.empty()) {  // the same on every rank, even where a rank's own part of the hop is empty
+    Exchange exchange;
+    for (const auto& traveller : aboard_) traveller->Depart(exchange);
+    hop = communicator_.Post(std::move(exchange), backend_.Record());
+    hops_.emplace_back(hop, pass);
+  }
+  Compute(pass, unit);
+  if (hop == 0) return;
+  ThrowIfError(communicator_.Await(hop));
+  Compute(pass, [&] {
+    for (const auto& traveller : aboard_) traveller->Arrive();
+  });
+  std::erase_if(aboard_, [](const auto& traveller) { return traveller->done(); });
+}
+
+void Ring::Compute(Pass pass, const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  times_[static_cast<int>(pass)].compute += SecondsSince(start);
+}
+
+void Ring::Finish(Pass pass, const Traveller& traveller) {
+  while (!traveller.done()) Step(pass, [] {});
+}
+
+void Ring::Drain(Pass pass) {
+  while (!aboard_.empty()) Step(pass, [] {});
+}
+
+PassTable Ring::TakeTimes() {
+  size_t next = 0;
+  for (const HopRecord& record : communicator_.TakeRecords()) {
+    while (next < hops_.size() && hops_[next].first != record.hop) ++next;
+    if (next == hops_.size()) break;
+    PassSeconds& seconds = times_[static_cast<int>(hops_[next].second)];
+    seconds.communication += record.communication;
+    seconds.exposed += record.exposed;
+    seconds.skew += record.skew;
+    sent_bytes_ += record.sent_bytes;
+  }
+  hops_.clear();
+  return std::exchange(times_, PassTable{});
+}
+
+}  // namespace metp

@@ -62,8 +62,9 @@ std::vector<SequenceRows> Golden::Rows(int p, int rank, bool packed) const {
 namespace {
 
 v1::TrainSpec TrainOf(const Golden& golden) {
-  const auto& adamw = golden.meta.at("adamw");
   v1::TrainSpec train;
+  if (!golden.meta.contains("adamw")) return train;
+  const auto& adamw = golden.meta.at("adamw");
   train.add_betas(adamw.at("beta1"));
   train.add_betas(adamw.at("beta2"));
   train.set_eps(adamw.at("eps"));

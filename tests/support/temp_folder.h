@@ -1,45 +1,31 @@
 #pragma once
 
-// A folder of its own for one test, removed with everything in it when the test ends.
+// A folder of a test's own, removed with everything in it when it goes out of scope.
 
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <stdexcept>
 #include <string>
-#include <string_view>
 
-namespace metp::test {
+namespace metp::testing {
 
 class TempFolder {
  public:
   TempFolder() {
-    std::string path = ::testing::TempDir() + "metp-XXXXXX";
-    EXPECT_NE(mkdtemp(path.data()), nullptr);
-    path_ = std::filesystem::canonical(path);
+    std::string pattern = (std::filesystem::temp_directory_path() / "metp-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make " + pattern);
+    path_ = pattern;
   }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
   ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-
-  const std::filesystem::path& path() const { return path_; }
-
-  /// Writes a file, with the folders on the way to it; its whole path.
-  std::string Write(const std::string& name, std::string_view content) const {
-    const std::filesystem::path file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream stream(file, std::ios::binary);
-    stream.write(content.data(), static_cast<std::streamsize>(content.size()));
-    EXPECT_TRUE(stream.flush().good()) << file;
-    return file.string();
-  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::string& path() const { return path_; }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
-}  // namespace metp::test
+}  // namespace metp::testing

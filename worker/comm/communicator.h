@@ -42,7 +42,7 @@ struct HopRecord {
   HopId hop = 0;
   int64_t sent_bytes = 0;
   double communication = 0;  // from the moment both sides were ready to done
-  double exposed = 0;        // the compute stream stood in Await, less skew
+  double exposed = 0;        // of that, what the compute stream stood through in Await
   double skew = 0;           // the compute stream stood in Await for a neighbour that was not ready yet
 };
 

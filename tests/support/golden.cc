@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <thread>
 
 namespace metp::testing {
 
@@ -123,22 +122,6 @@ void ExpectEqualsGolden(const Golden& golden, const std::string& prefix, const T
     ++compared;
   }
   EXPECT_EQ(compared, static_cast<int>(got.size())) << "tensors under " << prefix;
-}
-
-void RunLocalRanks(int p, const std::function<void(int, Communicator&)>& body) {
-  auto communicators = MakeLocalCommunicators(p);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < p; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r, *communicators[r]);
-      } catch (const StepError& error) {
-        communicators[r]->Abort(error.status());
-        ADD_FAILURE() << "rank " << r << ": " << error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace metp::testing

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/local_ranks.h"
 #include "tests/support/safetensors.h"
 #include "worker/comm/communicator.h"
 #include "worker/model/config.h"
@@ -66,8 +67,5 @@ void Collect(Parameters& parameters, const Arenas& arenas, Tensors& into);
 /// Fails the current test for every tensor `prefix` + name of the golden file that differs: max|error| above
 /// 2e-5 max|reference|, or 1e-6 where the reference is zero by theory (below 1e-12).
 void ExpectEqualsGolden(const Golden& golden, const std::string& prefix, const Tensors& got);
-
-/// Runs body(rank, communicator) on p threads joined in a local ring; a StepError fails the current test.
-void RunLocalRanks(int p, const std::function<void(int, Communicator&)>& body);
 
 }  // namespace metp::testing

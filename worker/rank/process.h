@@ -58,7 +58,8 @@ struct RankCallbacks {
 
 class RankProcess {
  public:
-  /// NotFound, PermissionDenied: the program cannot be executed (no callback is called then).
+  /// NotFound, PermissionDenied: the program cannot be executed (no callback is called then). Callbacks may come before
+  /// this has returned.
   static absl::StatusOr<std::unique_ptr<RankProcess>> Start(RankCommand command, RankCallbacks callbacks);
   /// Kills the process and waits for it.
   ~RankProcess();

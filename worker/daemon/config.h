@@ -1,0 +1,46 @@
+#pragma once
+
+// Every tunable of the worker daemon, with its unit, default and what changes when it moves. Filled by main, read by all.
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace metp {
+
+struct WorkerConfig {
+  std::string coordinator = "127.0.0.1:7070";
+  /// How the worker is called in the cluster; unique.
+  std::string name;
+  /// Metrics, HOST:PORT; port 0 takes a free one.
+  std::string http = "127.0.0.1:0";
+  /// Compute threads of a rank; 0: all cores of the machine.
+  int threads = 0;
+  /// Where ring neighbours reach this worker's ranks.
+  std::string address = "127.0.0.1";
+  std::string rank_program;
+
+  /// Between signs of life. Longer than a third of the coordinator's suspect_after makes healthy workers look dead.
+  std::chrono::milliseconds heartbeat{1000};
+  /// Silence of the coordinator after which the connection is given up and dialled anew.
+  std::chrono::milliseconds coordinator_silence{10000};
+  /// Wait before dialling again: doubles from the first to the last, each with up to half of it taken off at random, so
+  /// that workers do not all return at once.
+  std::chrono::milliseconds first_backoff{200};
+  std::chrono::milliseconds last_backoff{5000};
+
+  /// From SIGTERM to SIGKILL of a rank: what a step's end and a checkpoint may take.
+  std::chrono::milliseconds stop_grace{10000};
+  /// How long a leaving worker waits for the coordinator to acknowledge what it knows.
+  std::chrono::milliseconds leave_grace{5000};
+
+  /// What is kept while the coordinator does not acknowledge; beyond it the oldest steps and output are dropped.
+  size_t outbox_bytes = 16 << 20;
+  /// Of one message; gRPC refuses 4 MiB.
+  size_t batch_bytes = 512 << 10;
+
+  /// How long a rank's series stay in /metrics after its end, so that a last scrape sees its last values.
+  std::chrono::milliseconds metrics_kept{60000};
+};
+
+}  // namespace metp

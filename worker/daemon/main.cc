@@ -1,0 +1,119 @@
+// metp-worker: one per device. Keeps a session with the coordinator, starts and stops its ranks, serves their metrics.
+
+#include <unistd.h>
+
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "proto/support/mutex.h"
+#include "proto/support/version.h"
+#include "worker/daemon/daemon.h"
+
+namespace metp {
+namespace {
+
+/// metp-rank beside this program.
+std::string DefaultRankProgram() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "metp-rank" : (self.parent_path() / "metp-rank").string();
+}
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, sizeof name) == 0 ? name : "worker";
+}
+
+/// Says when the worker comes and goes, and a trouble only once.
+class Voice {
+ public:
+  explicit Voice(const WorkerConfig& config) : config_(config) {}
+  void Welcome(const std::string& metrics_url) {
+    MutexLock lock(mutex_);
+    last_trouble_.clear();
+    std::printf("metp-worker %s ready: session with %s, metrics on %s\n", config_.name.c_str(),
+                config_.coordinator.c_str(), metrics_url.c_str());
+    std::fflush(stdout);
+  }
+  void Trouble(const std::string& why) {
+    MutexLock lock(mutex_);
+    if (why == last_trouble_ || leaving_) return;
+    last_trouble_ = why;
+    std::fprintf(stderr, "metp-worker %s: no session with %s: %s; trying again\n", config_.name.c_str(),
+                 config_.coordinator.c_str(), why.c_str());
+  }
+  void Leaving(const char* signal) {
+    MutexLock lock(mutex_);
+    leaving_ = true;
+    std::fprintf(stderr, "metp-worker %s: leaving on %s\n", config_.name.c_str(), signal);
+  }
+
+ private:
+  const WorkerConfig& config_;
+  Mutex mutex_;
+  std::string last_trouble_ METP_GUARDED_BY(mutex_);
+  bool leaving_ METP_GUARDED_BY(mutex_) = false;
+};
+
+int Run(const WorkerConfig& config, const sigset_t& signals) {
+  if (access(config.rank_program.c_str(), X_OK) != 0) {
+    std::fprintf(stderr, "metp-worker: --rank-program: '%s' is not a program that can be run\n",
+                 config.rank_program.c_str());
+    return 2;
+  }
+  RealClock clock;
+  Voice voice(config);
+  std::string metrics_url;  // known before the first welcome
+  Daemon daemon(config, clock,
+                {.on_welcome = [&] { voice.Welcome(daemon.metrics_url()); },
+                 .on_trouble = [&](const std::string& why) { voice.Trouble(why); }});
+  if (const absl::Status status = daemon.Start(); !status.ok()) {
+    std::fprintf(stderr, "metp-worker: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  int signal = 0;
+  sigwait(&signals, &signal);
+  voice.Leaving(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  daemon.Leave();
+  return 0;
+}
+
+}  // namespace
+}  // namespace metp
+
+int main(int argc, char** argv) {
+  // Before any thread exists, so that all inherit it and only sigwait sees these.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  metp::WorkerConfig config;
+  config.name = metp::HostName();
+  config.rank_program = metp::DefaultRankProgram();
+  int grace_ms = static_cast<int>(config.stop_grace.count());
+  CLI::App app{"Runs the ranks of training jobs on one device"};
+  app.set_version_flag("--version", metp::kVersion);
+  app.add_option("--coordinator", config.coordinator, "HOST:PORT to dial")->capture_default_str();
+  app.add_option("--name", config.name, "name in the cluster; unique; default: the host's name");
+  app.add_option("--http", config.http, "HOST:PORT of /metrics and /healthz; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--threads", config.threads, "compute threads of a rank; 0: all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--address", config.address, "where the ranks of other workers reach this one's")
+      ->capture_default_str();
+  app.add_option("--rank-program", config.rank_program, "default: metp-rank beside this program");
+  app.add_option("--stop-grace-ms", grace_ms, "from SIGTERM to SIGKILL of a rank")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 3600000));
+  CLI11_PARSE(app, argc, argv);
+  config.stop_grace = std::chrono::milliseconds(grace_ms);
+  return metp::Run(config, signals);
+}

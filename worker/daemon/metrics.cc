@@ -1,0 +1,107 @@
+#include "worker/daemon/metrics.h"
+
+#include "proto/support/metric_page.h"
+
+namespace metp {
+namespace {
+
+using Labels = MetricPage::Labels;
+
+Labels With(Labels labels, const std::string& key, const std::string& value) {
+  labels.emplace_back(key, value);
+  return labels;
+}
+
+void AddPass(MetricPage& page, const Labels& rank, const std::string& pass, const v1::PassTimes& times) {
+  const Labels labels = With(rank, "pass", pass);
+  page.Counter("metp_pass_compute_seconds_total", "Computing in this pass of the ring.", labels,
+               times.compute_seconds());
+  page.Counter("metp_pass_communication_seconds_total", "Moving data, from both sides ready to done.", labels,
+               times.communication_seconds());
+  page.Counter("metp_pass_exposed_seconds_total", "Computing stood waiting for data; skew not counted.", labels,
+               times.exposed_seconds());
+  page.Counter("metp_pass_skew_seconds_total", "Waiting for a neighbour that was not ready.", labels,
+               times.skew_seconds());
+}
+
+}  // namespace
+
+void WorkerMetrics::DropEnded() {
+  const Clock::Time now = clock_.Now();
+  std::erase_if(ranks_, [&](const auto& entry) {
+    return entry.second.ended.has_value() && now - *entry.second.ended > config_.metrics_kept;
+  });
+}
+
+void WorkerMetrics::RankStarted(const std::string& job, const std::string& attempt, int rank) {
+  MutexLock lock(mutex_);
+  std::erase_if(ranks_, [](const auto& entry) { return entry.second.ended.has_value(); });
+  ranks_[{attempt, rank}].job = job;
+}
+
+void WorkerMetrics::Observe(const std::string& attempt, const v1::StepReport& report) {
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find({attempt, report.rank()});
+  if (found == ranks_.end()) return;
+  Rank& rank = found->second;
+  rank.last = report;
+  rank.tokens += static_cast<double>(report.tokens());
+  rank.step_seconds += report.step_seconds();
+  for (const auto& [name, times] : report.passes()) {
+    v1::PassTimes& total = rank.passes[name];
+    total.set_compute_seconds(total.compute_seconds() + times.compute_seconds());
+    total.set_communication_seconds(total.communication_seconds() + times.communication_seconds());
+    total.set_exposed_seconds(total.exposed_seconds() + times.exposed_seconds());
+    total.set_skew_seconds(total.skew_seconds() + times.skew_seconds());
+  }
+}
+
+void WorkerMetrics::RankEnded(const std::string& attempt, int rank) {
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find({attempt, rank});
+  if (found != ranks_.end()) found->second.ended = clock_.Now();
+}
+
+void WorkerMetrics::SetConnected(bool connected) {
+  MutexLock lock(mutex_);
+  connected_ = connected;
+}
+
+std::string WorkerMetrics::Text() {
+  MutexLock lock(mutex_);
+  DropEnded();
+  MetricPage page;
+  page.Gauge("metp_worker_connected", "1 while this worker has a session with its coordinator.",
+             {{"worker", config_.name}}, connected_ ? 1 : 0);
+  double running = 0;
+  for (const auto& [key, rank] : ranks_) running += rank.ended.has_value() ? 0 : 1;
+  page.Gauge("metp_ranks_running", "Rank processes of this worker.", {}, running);
+  for (const auto& [key, rank] : ranks_) {
+    if (rank.last.step() == 0) continue;
+    const Labels labels = {{"job", rank.job}, {"rank", std::to_string(key.second)}};
+    page.Gauge("metp_step", "Last optimizer step done.", labels, rank.last.step());
+    page.Gauge("metp_loss", "Loss of the last step, mean over the counted targets.", labels, rank.last.loss());
+    page.Gauge("metp_gradient_norm", "Global gradient norm of the last step, before clipping.", labels,
+               rank.last.grad_norm());
+    page.Gauge("metp_learning_rate", "Learning rate of the last step.", labels, rank.last.learning_rate());
+    page.Gauge("metp_step_seconds", "Time of the last step.", labels, rank.last.step_seconds());
+    page.Counter("metp_step_seconds_total", "Time of all steps.", labels, rank.step_seconds);
+    page.Counter("metp_tokens_total", "Tokens of the global batches trained on.", labels, rank.tokens);
+    page.Counter("metp_sent_bytes_total", "Bytes sent round the ring.", labels,
+                 static_cast<double>(rank.last.sent_bytes()));
+    page.Gauge("metp_memory_peak_bytes", "Most memory held at once since the rank started.", labels,
+               static_cast<double>(rank.last.peak_bytes()));
+    for (const auto& [category, bytes] : rank.last.current_bytes()) {
+      page.Gauge("metp_memory_bytes", "Memory held at the end of the last step.", With(labels, "category", category),
+                 static_cast<double>(bytes));
+    }
+    for (const auto& [category, bytes] : rank.last.peak_bytes_by_category()) {
+      page.Gauge("metp_memory_at_peak_bytes", "Memory held at the moment of the peak; sums to the peak.",
+                 With(labels, "category", category), static_cast<double>(bytes));
+    }
+    for (const auto& [pass, times] : rank.passes) AddPass(page, labels, pass, times);
+  }
+  return page.Text();
+}
+
+}  // namespace metp

@@ -1,0 +1,47 @@
+#pragma once
+
+// What the ranks of this worker have reported, as Prometheus series. Reports update plain numbers under one lock; text is
+// made at the scrape. A rank's series go some time after its end (WorkerConfig::metrics_kept), or at once when the next
+// rank starts. Names and labels: the table in server/http/README.md. Thread-safe.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "metp/v1/report.pb.h"
+#include "proto/support/clock.h"
+#include "proto/support/mutex.h"
+#include "worker/daemon/config.h"
+
+namespace metp {
+
+class WorkerMetrics {
+ public:
+  WorkerMetrics(const WorkerConfig& config, const Clock& clock) : config_(config), clock_(clock) {}
+
+  void RankStarted(const std::string& job, const std::string& attempt, int rank) METP_EXCLUDES(mutex_);
+  void Observe(const std::string& attempt, const v1::StepReport& report) METP_EXCLUDES(mutex_);
+  void RankEnded(const std::string& attempt, int rank) METP_EXCLUDES(mutex_);
+  void SetConnected(bool connected) METP_EXCLUDES(mutex_);
+
+  std::string Text() METP_EXCLUDES(mutex_);
+
+ private:
+  struct Rank {
+    std::string job;
+    v1::StepReport last;
+    std::map<std::string, v1::PassTimes> passes;  // summed
+    double tokens = 0, step_seconds = 0;
+    std::optional<Clock::Time> ended;
+  };
+  void DropEnded() METP_REQUIRES(mutex_);
+
+  const WorkerConfig& config_;
+  const Clock& clock_;
+  Mutex mutex_;
+  std::map<std::pair<std::string, int>, Rank> ranks_ METP_GUARDED_BY(mutex_);  // by attempt and rank
+  bool connected_ METP_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace metp

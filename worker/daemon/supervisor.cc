@@ -1,0 +1,295 @@
+#include "worker/daemon/supervisor.h"
+
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+#include "worker/daemon/utf8.h"
+
+namespace metp {
+
+Supervisor::Supervisor(const WorkerConfig& config, const Clock& clock, Outbox& outbox, WorkerMetrics& metrics)
+    : config_(config), clock_(clock), outbox_(outbox), metrics_(metrics), thread_([this] { Run(); }) {}
+
+Supervisor::~Supervisor() {
+  {
+    MutexLock lock(mutex_);
+    quit_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+  std::map<Key, Rank> rest;
+  {
+    MutexLock lock(mutex_);
+    rest.swap(ranks_);
+  }
+  for (auto& [key, rank] : rest) rank.process->Kill();
+  // Their destructors wait for the processes; late callbacks find no rank and do nothing.
+}
+
+void Supervisor::Post(std::function<void()> task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.NotifyAll();
+}
+
+void Supervisor::Start(v1::StartRank command) {
+  Post([this, command = std::move(command)] { DoStart(command); });
+}
+void Supervisor::Stop(v1::StopRank command) {
+  Post([this, command = std::move(command)] { DoStop(command); });
+}
+void Supervisor::Deliver(v1::RankValue command) {
+  Post([this, command = std::move(command)] { DoDeliver(command); });
+}
+
+void Supervisor::Run() {
+  while (true) {
+    std::vector<std::function<void()>> batch;
+    {
+      MutexLock lock(mutex_);
+      while (tasks_.empty() && !quit_ && !AnyToBury()) {
+        const std::optional<Clock::Time> next = NextKill();
+        if (!next.has_value()) {
+          changed_.Wait(mutex_);
+        } else if (clock_.Now() >= *next || !changed_.WaitUntil(mutex_, *next)) {
+          break;
+        }
+      }
+      if (quit_) return;
+      batch.swap(tasks_);
+    }
+    for (const auto& task : batch) task();
+    Bury();
+    KillOverdue();
+  }
+}
+
+void Supervisor::DoStart(const v1::StartRank& command) {
+  const Key key(command.start().attempt(), command.start().rank());
+  {
+    MutexLock lock(mutex_);
+    if (ranks_.count(key) > 0) return;  // repeated after a broken session
+    if (leaving_) {
+      v1::RankEnded ended;
+      ended.set_how("not started: its worker was asked to leave");
+      PushEnd(key, std::move(ended));
+      return;
+    }
+    ranks_[key].job = command.job_id();
+  }
+  metrics_.RankStarted(command.job_id(), key.first, key.second);
+  RankCommand rank_command;
+  rank_command.program = config_.rank_program;
+  RankCallbacks callbacks;
+  callbacks.on_message = [this, key](const v1::FromRank& message) { OnMessage(key, message); };
+  callbacks.on_output = [this, key](std::string_view line) { outbox_.PushLine(key.first, key.second, ToUtf8(line)); };
+  callbacks.on_exit = [this, key](const RankExit& exit) { OnExit(key, exit); };
+  absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Start(rank_command, std::move(callbacks));
+  if (!process.ok()) {
+    v1::RankEnded ended;
+    ended.set_how(absl::StrCat("could not be started: ", std::string(process.status().message())));
+    metrics_.RankEnded(key.first, key.second);
+    PushEnd(key, std::move(ended));
+    MutexLock lock(mutex_);
+    ranks_.erase(key);
+    return;
+  }
+  v1::WorkerEvent event;
+  event.set_attempt(key.first);
+  event.set_rank(key.second);
+  event.mutable_spawned()->set_pid((*process)->pid());
+  outbox_.Push(std::move(event));
+  v1::ToRank start;
+  *start.mutable_start() = command.start();
+  start.mutable_start()->set_threads(config_.threads);
+  start.mutable_start()->set_address(config_.address);
+  // A rank that is gone already says so by its exit.
+  (*process)->Send(start).IgnoreError();
+  MutexLock lock(mutex_);
+  ranks_[key].process = *std::move(process);
+}
+
+void Supervisor::DoStop(const v1::StopRank& command) {
+  const Key key(command.attempt(), command.rank());
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find(key);
+  if (found == ranks_.end()) {
+    v1::RankEnded ended;
+    ended.set_stopped(true);
+    ended.set_how("was not there any more");
+    PushEnd(key, std::move(ended));
+    return;
+  }
+  Rank& rank = found->second;
+  rank.stop_asked = true;
+  if (rank.terminated) return;
+  rank.terminated = true;
+  rank.kill_at = clock_.Now() + config_.stop_grace;
+  rank.process->Terminate();
+}
+
+void Supervisor::DoDeliver(const v1::RankValue& command) {
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find({command.attempt(), command.rank()});
+  if (found == ranks_.end() || found->second.asked.erase(command.value().key()) == 0) return;
+  v1::ToRank message;
+  *message.mutable_value() = command.value();
+  // A rank that is gone needs no value, and one that hangs is found out by its time-outs.
+  found->second.process->Send(message).IgnoreError();
+}
+
+void Supervisor::AskAgain() {
+  MutexLock lock(mutex_);
+  for (const auto& [key, rank] : ranks_) {
+    for (const std::string& name : rank.asked) {
+      v1::WorkerEvent event;
+      event.set_attempt(key.first);
+      event.set_rank(key.second);
+      event.mutable_get()->set_key(name);
+      outbox_.Push(std::move(event));
+    }
+  }
+}
+
+void Supervisor::OnMessage(const Key& key, const v1::FromRank& message) {
+  v1::WorkerEvent event;
+  event.set_attempt(key.first);
+  event.set_rank(key.second);
+  switch (message.kind_case()) {
+    case v1::FromRank::kStarted:
+      event.mutable_started()->set_description(message.started());
+      break;
+    case v1::FromRank::kPut:
+      *event.mutable_put() = message.put();
+      break;
+    case v1::FromRank::kGet: {
+      *event.mutable_get() = message.get();
+      MutexLock lock(mutex_);
+      const auto found = ranks_.find(key);
+      if (found != ranks_.end()) found->second.asked.insert(message.get().key());
+      break;
+    }
+    case v1::FromRank::kStep:
+      *event.mutable_step() = message.step();
+      event.mutable_step()->set_rank(key.second);
+      metrics_.Observe(key.first, event.step());
+      break;
+    case v1::FromRank::kResult: {
+      MutexLock lock(mutex_);
+      const auto found = ranks_.find(key);
+      if (found != ranks_.end()) found->second.result = message.result();
+      return;  // told with its end
+    }
+    case v1::FromRank::kHello:
+    case v1::FromRank::KIND_NOT_SET:
+      return;
+  }
+  outbox_.Push(std::move(event));
+}
+
+void Supervisor::OnExit(const Key& key, const RankExit& exit) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = ranks_.find(key);
+    if (found == ranks_.end()) return;
+    found->second.exit = exit;
+  }
+  changed_.NotifyAll();
+}
+
+bool Supervisor::AnyToBury() const {
+  for (const auto& [key, rank] : ranks_) {
+    if (rank.exit.has_value()) return true;
+  }
+  return false;
+}
+
+void Supervisor::Bury() {
+  while (true) {
+    std::unique_ptr<RankProcess> gone;  // its destructor joins the process's thread: outside the lock
+    MutexLock lock(mutex_);
+    auto at = ranks_.begin();
+    while (at != ranks_.end() && !at->second.exit.has_value()) ++at;
+    if (at == ranks_.end()) return;
+    metrics_.RankEnded(at->first.first, at->first.second);
+    PushEnd(at->first, Describe(at->second));
+    gone = std::move(at->second.process);
+    ranks_.erase(at);
+    changed_.NotifyAll();
+  }
+}
+
+v1::RankEnded Supervisor::Describe(const Rank& rank) const {
+  v1::RankEnded ended;
+  const RankExit& exit = *rank.exit;
+  if (rank.result.has_value()) *ended.mutable_result() = *rank.result;
+  ended.set_clean(exit.clean());
+  ended.set_how(exit.Describe());
+  if (!exit.protocol_error.empty()) ended.set_how(absl::StrCat(exit.Describe(), " (", exit.protocol_error, ")"));
+  // An end that our signals do not explain is the rank's own, although it had been asked to stop.
+  const bool ours = rank.terminated && (exit.signal == 0 || exit.signal == SIGTERM || (exit.signal == SIGKILL && rank.killed));
+  ended.set_stopped(rank.stop_asked && ours);
+  if (leaving_ && ours && !rank.stop_asked) {
+    ended.set_how(absl::StrCat("stopped because its worker was asked to leave (", exit.Describe(), ")"));
+  }
+  return ended;
+}
+
+void Supervisor::PushEnd(const Key& key, v1::RankEnded ended) {
+  v1::WorkerEvent event;
+  event.set_attempt(key.first);
+  event.set_rank(key.second);
+  *event.mutable_ended() = std::move(ended);
+  outbox_.Push(std::move(event));
+}
+
+std::optional<Clock::Time> Supervisor::NextKill() const {
+  std::optional<Clock::Time> next;
+  for (const auto& [key, rank] : ranks_) {
+    if (rank.killed || !rank.kill_at.has_value()) continue;
+    if (!next.has_value() || *rank.kill_at < *next) next = rank.kill_at;
+  }
+  return next;
+}
+
+void Supervisor::KillOverdue() {
+  MutexLock lock(mutex_);
+  const Clock::Time now = clock_.Now();
+  for (auto& [key, rank] : ranks_) {
+    if (rank.killed || !rank.kill_at.has_value() || *rank.kill_at > now) continue;
+    rank.killed = true;
+    rank.process->Kill();
+  }
+}
+
+std::vector<v1::RankKey> Supervisor::Ranks() const {
+  MutexLock lock(mutex_);
+  std::vector<v1::RankKey> keys;
+  for (const auto& [key, rank] : ranks_) {
+    keys.emplace_back();
+    keys.back().set_attempt(key.first);
+    keys.back().set_rank(key.second);
+  }
+  return keys;
+}
+
+void Supervisor::TerminateAll() {
+  MutexLock lock(mutex_);
+  leaving_ = true;
+  for (auto& [key, rank] : ranks_) {
+    if (rank.terminated) continue;
+    rank.terminated = true;
+    rank.kill_at = clock_.Now() + config_.stop_grace;
+    rank.process->Terminate();
+  }
+}
+
+void Supervisor::Leave() {
+  Post([this] { TerminateAll(); });
+  MutexLock lock(mutex_);
+  while (!leaving_ || !ranks_.empty()) changed_.Wait(mutex_);
+}
+
+}  // namespace metp

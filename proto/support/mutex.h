@@ -1,7 +1,8 @@
 #pragma once
 
-// std::mutex with the annotations (METP_GUARDED_BY, METP_REQUIRES, METP_EXCLUDES) that let clang's -Wthread-safety check the locking. absl::Mutex is not used: thread
-// sanitizer reports false races in the library as packaged.
+// std::mutex with the annotations (METP_GUARDED_BY, METP_REQUIRES, METP_EXCLUDES) that let clang's
+// -Wthread-safety check the locking. absl::Mutex is not used: thread sanitizer reports false races in the
+// library as packaged.
 
 #include <chrono>
 #include <condition_variable>
@@ -30,7 +31,9 @@ class METP_ATTRIBUTE(capability("mutex")) Mutex {
 
 class METP_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) METP_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) { mutex_.Lock(); }
+  explicit MutexLock(Mutex& mutex) METP_ATTRIBUTE(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.Lock();
+  }
   ~MutexLock() METP_ATTRIBUTE(release_capability()) { mutex_.Unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

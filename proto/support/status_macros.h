@@ -17,7 +17,8 @@
     }                                                           \
   } while (false)
 
-#define METP_ASSIGN_OR_RETURN(lhs, expr) METP_ASSIGN_OR_RETURN_INNER(METP_CONCAT(metp_or_, __LINE__), lhs, expr)
+#define METP_ASSIGN_OR_RETURN(lhs, expr) \
+  METP_ASSIGN_OR_RETURN_INNER(METP_CONCAT(metp_or_, __LINE__), lhs, expr)
 #define METP_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr) \
   auto tmp = (expr);                                \
   if (!tmp.ok()) return tmp.status();               \

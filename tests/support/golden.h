@@ -1,8 +1,8 @@
 #pragma once
 
-// The golden vectors as models to run: one training set-up per (file, p, c, tile, attention), one rank at a time. A rank loads
-// its own pieces of the reference's weights, runs its own rows of the reference's batch, and its gradients are put back
-// together under their logical names.
+// The golden vectors as models to run: one training set-up per (file, p, c, tile, attention), one rank at a
+// time. A rank loads its own pieces of the reference's weights, runs its own rows of the reference's batch,
+// and its gradients are put back together under their logical names.
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -60,7 +60,8 @@ class GoldenRank {
   Optimizer optimizer_;
 };
 
-/// Logical tensors put together from every rank's pieces (vectors are whole on every rank: the last one stands).
+/// Logical tensors put together from every rank's pieces (vectors are whole on every rank: the last one
+/// stands).
 using Tensors = std::map<std::string, std::vector<double>>;
 void Collect(Parameters& parameters, const Arenas& arenas, Tensors& into);
 

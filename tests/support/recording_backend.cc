@@ -48,7 +48,8 @@ HopId Recorder::Hop(const Exchange& exchange, int after_compute) {
 }
 
 void Recorder::Await(HopId hop) {
-  compute_waits_for_ = Wait("compute waits for hop " + std::to_string(hop), static_cast<int>(hop), compute_waits_for_);
+  compute_waits_for_ =
+      Wait("compute waits for hop " + std::to_string(hop), static_cast<int>(hop), compute_waits_for_);
 }
 
 std::set<std::string> Recorder::Races() const {

@@ -1,7 +1,8 @@
 #pragma once
 
-// A backend and a communicator that compute and move nothing but write down who touches which memory when, as a device with
-// two truly asynchronous streams would: the hazard tests look for two accesses that no wait orders.
+// A backend and a communicator that compute and move nothing but write down who touches which memory when, as
+// a device with two truly asynchronous streams would: the hazard tests look for two accesses that no wait
+// orders.
 
 #include <cstdint>
 #include <memory>
@@ -52,7 +53,7 @@ class Recorder {
  private:
   int Wait(std::string name, int target, int inherited);
   int waits_ = 0;
-  int compute_waits_for_ = 0;        // hops that the compute stream has waited for
+  int compute_waits_for_ = 0;  // hops that the compute stream has waited for
   int communication_waits_for_ = 0;
   std::vector<std::string> wait_names_;
 };
@@ -82,18 +83,20 @@ class RecordingBackend final : public Backend {
   void AttentionDelta(const Matrix& d_o, const Matrix& o, int, const Matrix& delta) override {
     Note("delta", {d_o, o}, {delta});
   }
-  void AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& lse, const Matrix& delta, const Matrix& dq,
-                         const Matrix& dk, const Matrix& dv) override {
+  void AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& lse, const Matrix& delta,
+                         const Matrix& dq, const Matrix& dk, const Matrix& dv) override {
     Note("attention backward", {x.q, x.k, x.v, x.visible, d_o, lse, delta}, {dq, dk, dv, x.scores});
   }
   void NormForward(Norm, const Matrix& x, const Matrix& w, const Matrix& b, float, const Matrix& y) override {
     Note("norm", {x, w, b}, {y});
   }
-  void NormBackward(Norm, const Matrix& x, const Matrix& w, float, const Matrix& dy, const Matrix& dx, const Matrix& dw,
-                    const Matrix& db) override {
+  void NormBackward(Norm, const Matrix& x, const Matrix& w, float, const Matrix& dy, const Matrix& dx,
+                    const Matrix& dw, const Matrix& db) override {
     Note("norm backward", {x, w, dy}, {dx, dw, db});
   }
-  void RopeTable(const Matrix& positions, double, const Matrix& table) override { Note("rope table", {positions}, {table}); }
+  void RopeTable(const Matrix& positions, double, const Matrix& table) override {
+    Note("rope table", {positions}, {table});
+  }
   void Rope(const Matrix& table, bool, const Matrix& x) override { Note("rope", {table}, {x}); }
   void ActivationForward(Activation, const Matrix& u, const Matrix& v, const Matrix& m) override {
     Note("activation", {u, v}, {m});
@@ -107,10 +110,12 @@ class RecordingBackend final : public Backend {
   void EmbeddingScatterAdd(const Matrix& ids, int64_t, const Matrix& dx, const Matrix& d_table) override {
     Note("embedding backward", {ids, dx}, {d_table});
   }
-  void CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t, const Matrix& lse, const Matrix& t) override {
+  void CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t, const Matrix& lse,
+                           const Matrix& t) override {
     Note("cross-entropy", {logits, targets}, {lse, t});
   }
-  void CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t, const Matrix& lse, float) override {
+  void CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t, const Matrix& lse,
+                            float) override {
     Note("cross-entropy backward", {targets, lse}, {logits});
   }
   void LossSum(const Matrix& lse, const Matrix& t, const Matrix& targets, const Matrix& total) override {
@@ -122,7 +127,8 @@ class RecordingBackend final : public Backend {
   }
 
  protected:
-  // No memory is ever handed out twice, so that every conflict found is one of the schedule and not of an address reused.
+  // No memory is ever handed out twice, so that every conflict found is one of the schedule and not of an
+  // address reused.
   void* AllocateBytes(int64_t bytes) override {
     void* at = reinterpret_cast<void*>(next_);
     next_ += static_cast<uintptr_t>(bytes) + 64;
@@ -142,7 +148,8 @@ class RecordingBackend final : public Backend {
 /// Rank `rank` of a ring of `size`; the neighbours are always ready.
 class RecordingCommunicator final : public Communicator {
  public:
-  RecordingCommunicator(Recorder& recorder, int rank, int size) : recorder_(recorder), rank_(rank), size_(size) {}
+  RecordingCommunicator(Recorder& recorder, int rank, int size)
+      : recorder_(recorder), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   HopId Post(Exchange exchange, const Event& after) override {

@@ -38,10 +38,14 @@ std::map<std::string, GoldenTensor> ReadSafetensors(const std::string& path) {
     const std::string type = entry.at("dtype");
     const char* at = data + offsets[0];
     const size_t size = offsets[1] - offsets[0];
-    if (type == "F32") tensor.values = Widen<float>(at, size / 4);
-    else if (type == "F64") tensor.values = Widen<double>(at, size / 8);
-    else if (type == "I64") tensor.values = Widen<int64_t>(at, size / 8);
-    else throw std::runtime_error(path + ": unexpected element type " + type);
+    if (type == "F32")
+      tensor.values = Widen<float>(at, size / 4);
+    else if (type == "F64")
+      tensor.values = Widen<double>(at, size / 8);
+    else if (type == "I64")
+      tensor.values = Widen<int64_t>(at, size / 8);
+    else
+      throw std::runtime_error(path + ": unexpected element type " + type);
     tensors[name] = std::move(tensor);
   }
   return tensors;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reading golden vectors: safetensors files, every element widened to double. Test code; throws std::runtime_error.
+// Reading golden vectors: safetensors files, every element widened to double. Test code; throws
+// std::runtime_error.
 
 #include <cstdint>
 #include <map>

@@ -2,14 +2,16 @@
 
 namespace metp {
 
-Tensor Backend::Allocate(int64_t rows, int64_t cols, DType type, MemoryCategory category, std::string_view tag) {
+Tensor Backend::Allocate(int64_t rows, int64_t cols, DType type, MemoryCategory category,
+                         std::string_view tag) {
   Tensor tensor;
   const int64_t bytes = rows * cols * SizeOf(type);
   ThrowIfError(ledger().Take(category, tag, bytes));
   void* data = bytes == 0 ? nullptr : AllocateBytes(bytes);
   if (bytes != 0 && data == nullptr) {
     ledger().Release(category, tag, bytes);
-    ThrowIfError(absl::ResourceExhaustedError("the device has no memory left for " + std::to_string(bytes) + " bytes"));
+    ThrowIfError(absl::ResourceExhaustedError("the device has no memory left for " + std::to_string(bytes) +
+                                              " bytes"));
   }
   tensor.owner_ = this;
   tensor.view_ = Matrix{data, rows, cols, cols, type};

@@ -1,18 +1,21 @@
 #pragma once
 
-// The whole device boundary: tracked memory, streams and events, copies, and the coarse operations of which a training
-// step consists. One Backend per rank, used from the rank's compute thread.
+// The whole device boundary: tracked memory, streams and events, copies, and the coarse operations of which a
+// training step consists. One Backend per rank, used from the rank's compute thread.
 //
-// Order. Operations run in the order issued, on the compute stream. That stream may be synchronous (cpu: an operation is
-// done when its call returns). Record() marks a point in it; a Communicator starts a hop only after such a point, and
-// Communicator::Await makes the compute stream wait for a hop. Nothing else orders the two streams.
+// Order. Operations run in the order issued, on the compute stream. That stream may be synchronous (cpu: an
+// operation is done when its call returns). Record() marks a point in it; a Communicator starts a hop only
+// after such a point, and Communicator::Await makes the compute stream wait for a hop. Nothing else orders
+// the two streams.
 //
-// Types. Activations, weights in flight and K, V have type activation(); statistics (LSE, delta), gradients, accumulators,
-// optimizer state are fp32, sums over everything fp64, ids int32. Where an operand may be either it says so.
+// Types. Activations, weights in flight and K, V have type activation(); statistics (LSE, delta), gradients,
+// accumulators, optimizer state are fp32, sums over everything fp64, ids int32. Where an operand may be
+// either it says so.
 //
-// Empty matrices are legal everywhere and do nothing. Aliasing is legal only where said. Symbols: metp.md's, n rows.
-// Errors: Allocate throws StepError(ResourceExhausted); operations cannot fail on cpu, and on a device the failure is
-// reported by the next Record or CopyToHost. Shapes that do not agree are a programming error and end the process.
+// Empty matrices are legal everywhere and do nothing. Aliasing is legal only where said. Symbols: metp.md's,
+// n rows. Errors: Allocate throws StepError(ResourceExhausted); operations cannot fail on cpu, and on a
+// device the failure is reported by the next Record or CopyToHost. Shapes that do not agree are a programming
+// error and end the process.
 
 #include <cstdint>
 #include <memory>
@@ -36,15 +39,15 @@ enum class Norm { kLayerNorm, kRmsNorm };
 enum class Activation { kGelu, kSwiGlu };
 
 /// One rectangular block of attention: consecutive query rows against consecutive key rows of one sequence.
-/// Query row i sees the keys whose global position is in [visible[i][0], visible[i][1]): a causal mask, a document
-/// mask, both or neither. Query head x uses key/value head x * kv_heads / heads.
+/// Query row i sees the keys whose global position is in [visible[i][0], visible[i][1]): a causal mask, a
+/// document mask, both or neither. Query head x uses key/value head x * kv_heads / heads.
 struct AttentionBlock {
   Matrix q;                  // [nq, heads * d]
   Matrix k, v;               // [nk, kv_heads * d]
   Matrix visible;            // [nq, 2] int32
   int64_t key_position = 0;  // global position of k's first row; its rows are consecutive
   int heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;           // 1 / sqrt d
+  float scale = 0;  // 1 / sqrt d
   /// Empty: fused ("flash"), no scores in memory. Otherwise room for the scores ("tiled"), fp32:
   /// forward [heads * nq, nk], backward [2 * heads * nq, nk] (P and dP).
   Matrix scores;
@@ -52,10 +55,10 @@ struct AttentionBlock {
 
 struct AdamWStep {
   float learning_rate = 0, beta1 = 0, beta2 = 0, eps = 0;
-  float weight_decay = 0;          // decoupled; 0 for vectors
-  float correction1 = 0;           // 1 - beta1^step, step counting from 1
-  float correction2 = 0;           // 1 - beta2^step
-  float gradient_scale = 1;        // clipping
+  float weight_decay = 0;    // decoupled; 0 for vectors
+  float correction1 = 0;     // 1 - beta1^step, step counting from 1
+  float correction2 = 0;     // 1 - beta2^step
+  float gradient_scale = 1;  // clipping
 };
 
 class Backend {
@@ -80,35 +83,42 @@ class Backend {
 
   // Elementwise, any of the float types, shapes equal.
   virtual void Fill(const Matrix& x, float value) = 0;
-  virtual void Copy(const Matrix& from, const Matrix& to) = 0;                 // casts where types differ
-  virtual void Add(const Matrix& x, const Matrix& to) = 0;                     // to += x
-  virtual void AddBias(const Matrix& bias, const Matrix& x) = 0;               // x[i] += bias; bias [1, cols]
-  virtual void AddColumnSums(const Matrix& x, const Matrix& sums) = 0;         // sums[1, cols] += sum over rows
+  virtual void Copy(const Matrix& from, const Matrix& to) = 0;          // casts where types differ
+  virtual void Add(const Matrix& x, const Matrix& to) = 0;              // to += x
+  virtual void AddBias(const Matrix& bias, const Matrix& x) = 0;        // x[i] += bias; bias [1, cols]
+  virtual void AddColumnSums(const Matrix& x, const Matrix& sums) = 0;  // sums[1, cols] += sum over rows
 
-  /// c = alpha op(a) op(b) + beta c, beta 0 or 1 (with 0, c's old contents are never read). c may be fp32 under bf16 inputs.
+  /// c = alpha op(a) op(b) + beta c, beta 0 or 1 (with 0, c's old contents are never read). c may be fp32
+  /// under bf16 inputs.
   virtual void Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix& b, Transpose tb, float beta,
                     const Matrix& c) = 0;
 
-  /// Merges one block into the running result: o [nq, heads * d] holds the normalised output over the keys seen so far,
-  /// lse [nq, heads] their log-sum-exp; before the first block o = 0, lse = -inf. A row that sees no key of the block is
-  /// left as it is (and a row that never sees one ends with o = 0). Computed in fp32 with the maximum subtracted.
+  /// Merges one block into the running result: o [nq, heads * d] holds the normalised output over the keys
+  /// seen so far, lse [nq, heads] their log-sum-exp; before the first block o = 0, lse = -inf. A row that
+  /// sees no key of the block is left as it is (and a row that never sees one ends with o = 0). Computed in
+  /// fp32 with the maximum subtracted.
   virtual void AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) = 0;
   /// delta [n, heads] = rowsum(d_o * o) per head.
   virtual void AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim, const Matrix& delta) = 0;
-  /// Adds one block's gradients, all fp32: dq [nq, heads * d], dk, dv [nk, kv_heads * d]. `lse` and `delta` are over
-  /// all keys, so blocks are exact on their own and add up.
-  virtual void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse, const Matrix& delta,
-                                 const Matrix& dq, const Matrix& dk, const Matrix& dv) = 0;
+  /// Adds one block's gradients, all fp32: dq [nq, heads * d], dk, dv [nk, kv_heads * d]. `lse` and `delta`
+  /// are over all keys, so blocks are exact on their own and add up.
+  virtual void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
+                                 const Matrix& delta, const Matrix& dq, const Matrix& dk,
+                                 const Matrix& dv) = 0;
 
   /// y = norm(x) * w (+ b). w, b [1, h]; b is empty for RMSNorm. y may be x.
-  virtual void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps, const Matrix& y) = 0;
+  virtual void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
+                           const Matrix& y) = 0;
   /// dx += gradient through the norm of x; dw, db [1, h] += . Statistics are recomputed from x.
-  virtual void NormBackward(Norm norm, const Matrix& x, const Matrix& w, float eps, const Matrix& dy, const Matrix& dx,
-                            const Matrix& dw, const Matrix& db) = 0;
+  virtual void NormBackward(Norm norm, const Matrix& x, const Matrix& w, float eps, const Matrix& dy,
+                            const Matrix& dx, const Matrix& dw, const Matrix& db) = 0;
 
-  /// table [n, d] fp32: cos of the d/2 angles, then sin; angle i = position * theta^(-2i/d), computed in double.
-  virtual void RopeTable(const Matrix& positions, double theta, const Matrix& table) = 0;  // positions [n, 1] int32
-  /// Rotates each head of x [n, heads * d] in place, rotate-half convention; inverse: the transposed rotation.
+  /// table [n, d] fp32: cos of the d/2 angles, then sin; angle i = position * theta^(-2i/d), computed in
+  /// double.
+  virtual void RopeTable(const Matrix& positions, double theta,
+                         const Matrix& table) = 0;  // positions [n, 1] int32
+  /// Rotates each head of x [n, heads * d] in place, rotate-half convention; inverse: the transposed
+  /// rotation.
   virtual void Rope(const Matrix& table, bool inverse, const Matrix& x) = 0;
 
   /// m = gelu_tanh(u), or silu(u) * v with v given. m may be u.
@@ -116,26 +126,30 @@ class Backend {
   /// In place: u becomes du, v becomes dv, and dm becomes m again (recomputed, for the weight gradient).
   virtual void ActivationBackward(Activation f, const Matrix& u, const Matrix& v, const Matrix& dm) = 0;
 
-  /// Rows ids[i] - first of `table` ([rows, h], the shard whose first row is row `first` of the whole) into x[i], for the
-  /// ids that lie in it; other rows of x are left alone. accumulate: added instead of copied.
-  virtual void EmbeddingGather(const Matrix& ids, int64_t first, const Matrix& table, bool accumulate, const Matrix& x) = 0;
+  /// Rows ids[i] - first of `table` ([rows, h], the shard whose first row is row `first` of the whole) into
+  /// x[i], for the ids that lie in it; other rows of x are left alone. accumulate: added instead of copied.
+  virtual void EmbeddingGather(const Matrix& ids, int64_t first, const Matrix& table, bool accumulate,
+                               const Matrix& x) = 0;
   /// d_table[ids[i] - first] += dx[i] for the ids that lie in the shard. Deterministic.
-  virtual void EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx, const Matrix& d_table) = 0;
+  virtual void EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx,
+                                   const Matrix& d_table) = 0;
 
-  /// Merges one tile of logits [m, columns first ..) into lse [m, 1] (start: -inf) and picks target_logit [m, 1] where
-  /// targets [m, 1] (int32, below 0: ignored) lie in the tile.
-  virtual void CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
-                                   const Matrix& target_logit) = 0;
+  /// Merges one tile of logits [m, columns first ..) into lse [m, 1] (start: -inf) and picks target_logit [m,
+  /// 1] where targets [m, 1] (int32, below 0: ignored) lie in the tile.
+  virtual void CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first,
+                                   const Matrix& lse, const Matrix& target_logit) = 0;
   /// In place: logits become scale * (softmax - onehot), zero in ignored rows.
-  virtual void CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
-                                    float scale) = 0;
+  virtual void CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first,
+                                    const Matrix& lse, float scale) = 0;
   /// total [1, 1] fp64 += sum over counted rows of lse - target_logit.
-  virtual void LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets, const Matrix& total) = 0;
+  virtual void LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets,
+                       const Matrix& total) = 0;
 
   /// total [1, 1] fp64 += sum of x^2, x fp32.
   virtual void SumSquares(const Matrix& x, const Matrix& total) = 0;
   /// One AdamW update; w the fp32 weights, g, m, v fp32, all of one shape.
-  virtual void AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v, const Matrix& w) = 0;
+  virtual void AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v,
+                     const Matrix& w) = 0;
 
  protected:
   friend class Tensor;
@@ -144,10 +158,12 @@ class Backend {
   virtual void FreeBytes(void* data, int64_t bytes) = 0;
 };
 
-/// The CPU backend: fp32, oneDNN for products, Highway kernels, OpenMP over `threads`. The ledger must outlive it.
+/// The CPU backend: fp32, oneDNN for products, Highway kernels, OpenMP over `threads`. The ledger must
+/// outlive it.
 std::unique_ptr<Backend> MakeCpuBackend(int threads, MemoryLedger& ledger);
 
-/// Best rate of sgemm over 1024^3 and 2048^3 on `threads` threads, FLOP/s: the ceiling that MFU is measured against.
+/// Best rate of sgemm over 1024^3 and 2048^3 on `threads` threads, FLOP/s: the ceiling that MFU is measured
+/// against.
 double MeasureSgemmFlops(int threads);
 
 }  // namespace metp

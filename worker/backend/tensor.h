@@ -1,8 +1,9 @@
 #pragma once
 
-// Device memory as the engine sees it. Matrix is a view: copied freely, owns nothing, never dereferenced outside a backend
-// (on a simulated device there is nothing behind it). Tensor owns its memory and gives it back, through the ledger, when
-// it goes out of scope. Both belong to one rank and are used from its compute thread.
+// Device memory as the engine sees it. Matrix is a view: copied freely, owns nothing, never dereferenced
+// outside a backend (on a simulated device there is nothing behind it). Tensor owns its memory and gives it
+// back, through the ledger, when it goes out of scope. Both belong to one rank and are used from its compute
+// thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,7 @@ namespace metp {
 
 enum class DType : uint8_t { kF32, kBF16, kI32, kF64 };
 
-constexpr int64_t SizeOf(DType type) {
-  return type == DType::kBF16 ? 2 : type == DType::kF64 ? 8 : 4;
-}
+constexpr int64_t SizeOf(DType type) { return type == DType::kBF16 ? 2 : type == DType::kF64 ? 8 : 4; }
 
 /// Row-major [rows, cols] with `stride` elements from row to row.
 struct Matrix {

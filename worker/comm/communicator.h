@@ -1,19 +1,21 @@
 #pragma once
 
-// The ring between ranks: one hop is one group of sends to the next rank and receives from the previous one, run on a
-// communication stream of its own. One Communicator per rank.
+// The ring between ranks: one hop is one group of sends to the next rank and receives from the previous one,
+// run on a communication stream of its own. One Communicator per rank.
 //
-// Order. Hops run one after the other in the order posted, each after the compute-stream point it was given. All ranks post
-// the same hops in the same order, and the i-th send of a hop meets the i-th receive of the next rank's same hop; sizes
-// must agree (both sides know them; a transfer of zero bytes is left out on both).
+// Order. Hops run one after the other in the order posted, each after the compute-stream point it was given.
+// All ranks post the same hops in the same order, and the i-th send of a hop meets the i-th receive of the
+// next rank's same hop; sizes must agree (both sides know them; a transfer of zero bytes is left out on
+// both).
 //
-// Done. A hop is done when its receives are readable and its send buffers may be overwritten: on local, when both copies
-// are made; on gloo, when the socket layer has taken the sent bytes and all received bytes are in place; on nccl, when the
-// event behind the group has passed. It does not mean that the next rank has used what was sent.
+// Done. A hop is done when its receives are readable and its send buffers may be overwritten: on local, when
+// both copies are made; on gloo, when the socket layer has taken the sent bytes and all received bytes are in
+// place; on nccl, when the event behind the group has passed. It does not mean that the next rank has used
+// what was sent.
 //
-// Failure. The first failure (a peer gone, a deadline passed, Abort) ends the communicator: it is the result of every call
-// from then on, on this rank at once and on the neighbours as soon as they notice, within 100 ms for a killed peer.
-// Buffers of a failed hop may be written until the communicator is destroyed.
+// Failure. The first failure (a peer gone, a deadline passed, Abort) ends the communicator: it is the result
+// of every call from then on, on this rank at once and on the neighbours as soon as they notice, within 100
+// ms for a killed peer. Buffers of a failed hop may be written until the communicator is destroyed.
 //
 // Threads. Post, Await, AllReduce, Barrier and TakeRecords from the compute thread; Abort from any.
 
@@ -54,7 +56,8 @@ class Communicator {
 
   /// Queues one hop behind the hops before it and behind `after` of the compute stream. Never blocks.
   virtual HopId Post(Exchange exchange, const Event& after) = 0;
-  /// The compute stream waits until `hop` is done. Unavailable: a peer is gone (named); DeadlineExceeded; Cancelled: Abort.
+  /// The compute stream waits until `hop` is done. Unavailable: a peer is gone (named); DeadlineExceeded;
+  /// Cancelled: Abort.
   virtual absl::Status Await(HopId hop) = 0;
 
   /// Sums `values` over all ranks, in place, the same bits on every rank. fp32 or fp64, contiguous. Blocks.
@@ -64,7 +67,8 @@ class Communicator {
   /// Ends the communicator with `reason`; blocked calls return. Idempotent: the first reason stays.
   virtual void Abort(absl::Status reason) = 0;
 
-  /// Records of the hops awaited since the last call, in order. On a device this is where times are read back.
+  /// Records of the hops awaited since the last call, in order. On a device this is where times are read
+  /// back.
   virtual std::vector<HopRecord> TakeRecords() = 0;
 };
 
@@ -85,9 +89,10 @@ class Rendezvous {
   virtual absl::StatusOr<std::string> Get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 };
 
-/// One rank of a ring over TCP through Gloo, connected to its two neighbours only. `address`: local address to listen on,
-/// reachable from the neighbours. Blocks until connected or the deadline has passed.
-absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(int rank, int size, const std::string& address,
+/// One rank of a ring over TCP through Gloo, connected to its two neighbours only. `address`: local address
+/// to listen on, reachable from the neighbours. Blocks until connected or the deadline has passed.
+absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(int rank, int size,
+                                                                   const std::string& address,
                                                                    Rendezvous& rendezvous,
                                                                    CommunicatorOptions options = {});
 

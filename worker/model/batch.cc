@@ -15,7 +15,8 @@ Range Visible(int64_t position, int64_t s, const std::vector<int64_t>& starts, b
 
 }  // namespace
 
-TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s, const std::vector<SequenceRows>& sequences) {
+TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s,
+                        const std::vector<SequenceRows>& sequences) {
   TokenRows rows;
   rows.split = {s, ring.size()};
   rows.b = static_cast<int>(sequences.size());

@@ -11,13 +11,15 @@
 
 namespace metp {
 
-/// One sequence as a rank reads it: its own chunks' tokens and targets, row by row, and where documents start.
+/// One sequence as a rank reads it: its own chunks' tokens and targets, row by row, and where documents
+/// start.
 struct SequenceRows {
-  std::vector<int32_t> ids, targets;        // zigzag chunks r and 2p-1-r
-  std::vector<int64_t> document_starts;     // positions, ascending, the first is 0; one entry: no document mask
+  std::vector<int32_t> ids, targets;     // zigzag chunks r and 2p-1-r
+  std::vector<int64_t> document_starts;  // positions, ascending, the first is 0; one entry: no document mask
 };
 
 /// Positions, visible ranges and RoPE angles follow from the split; `s`: tokens per sequence.
-TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s, const std::vector<SequenceRows>& sequences);
+TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s,
+                        const std::vector<SequenceRows>& sequences);
 
 }  // namespace metp

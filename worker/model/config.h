@@ -9,12 +9,12 @@
 namespace metp {
 
 struct ModelConfig {
-  bool llama = false;      // RMSNorm, RoPE, SwiGLU, no biases; otherwise LayerNorm, position table, GELU, biases
-  int layers = 0;          // L
+  bool llama = false;  // RMSNorm, RoPE, SwiGLU, no biases; otherwise LayerNorm, position table, GELU, biases
+  int layers = 0;      // L
   int64_t h = 0, f = 0, V = 0;
   int a = 0, g = 0, d = 0;
   int64_t max_positions = 0;  // rows of the position table; 0 with RoPE
-  bool tied = false;       // the LM head is the token table
+  bool tied = false;          // the LM head is the token table
   bool causal = true;
   double theta = 10000, eps = 1e-5;
 };
@@ -37,8 +37,9 @@ inline ModelConfig MakeModelConfig(const v1::ModelSpec& spec) {
   return c;
 }
 
-/// Model FLOPs of training one sequence of s tokens, forward and backward (three times forward). Products with matrices and
-/// attention's two products count, causal attention half; embeddings, norms and recomputation do not.
+/// Model FLOPs of training one sequence of s tokens, forward and backward (three times forward). Products
+/// with matrices and attention's two products count, causal attention half; embeddings, norms and
+/// recomputation do not.
 inline double ModelFlops(const ModelConfig& c, int64_t s) {
   const double attention = 2.0 * c.h * (2.0 * c.a + 2.0 * c.g) * c.d;
   const double mlp = 2.0 * (c.llama ? 3 : 2) * c.h * c.f;

@@ -60,7 +60,8 @@ void ParameterLayout::AddAttention(const std::string& prefix, Layer& layer) {
     layer.qkv.push_back(matrix_size_);
     pieces_.push_back({prefix + "wq", c_.h, c_.a * d, h_, q, true, matrix_size_, width, 1});
     pieces_.push_back({prefix + "wk", c_.h, c_.g * d, h_, kv, true, matrix_size_ + q.size(), width, 1});
-    pieces_.push_back({prefix + "wv", c_.h, c_.g * d, h_, kv, true, matrix_size_ + q.size() + kv.size(), width, 1});
+    pieces_.push_back(
+        {prefix + "wv", c_.h, c_.g * d, h_, kv, true, matrix_size_ + q.size() + kv.size(), width, 1});
     matrix_size_ += rows * width;
     layer.out_t.push_back(matrix_size_);
     pieces_.push_back({prefix + "wo", c_.a * d, c_.h, q, h_, true, matrix_size_, 1, q.size()});
@@ -72,14 +73,18 @@ void ParameterLayout::AddMlp(const std::string& prefix, Layer& layer) {
   const int64_t units = f_.size(), inputs = c_.llama ? 2 : 1;
   layer.mlp = matrix_size_;
   pieces_.push_back({prefix + "w1", c_.h, c_.f, {0, c_.h}, f_, true, matrix_size_, inputs * units, 1});
-  if (c_.llama) pieces_.push_back({prefix + "w3", c_.h, c_.f, {0, c_.h}, f_, true, matrix_size_ + units, inputs * units, 1});
+  if (c_.llama)
+    pieces_.push_back(
+        {prefix + "w3", c_.h, c_.f, {0, c_.h}, f_, true, matrix_size_ + units, inputs * units, 1});
   matrix_size_ += c_.h * inputs * units;
   pieces_.push_back({prefix + "w2", c_.f, c_.h, f_, {0, c_.h}, true, matrix_size_, c_.h, 1});
   matrix_size_ += units * c_.h;
 }
 
 ModelView ParameterLayout::View(const Matrix& matrices, const Matrix& vectors) const {
-  auto vector = [&](int64_t offset, int64_t size) { return offset < 0 ? Matrix{} : vectors.Reshape(offset, 1, size); };
+  auto vector = [&](int64_t offset, int64_t size) {
+    return offset < 0 ? Matrix{} : vectors.Reshape(offset, 1, size);
+  };
   const int64_t units = f_.size(), inputs = c_.llama ? 2 : 1;
   ModelView view;
   for (const Layer& layer : layers_) {
@@ -101,7 +106,9 @@ ModelView ParameterLayout::View(const Matrix& matrices, const Matrix& vectors) c
     out.bo = vector(layer.bo, c_.h);
     out.b2 = vector(layer.b2, c_.h);
   }
-  auto table = [&](int64_t offset, int64_t rows) { return matrices.Reshape(offset, Part(rows, p_, rank_).size(), c_.h); };
+  auto table = [&](int64_t offset, int64_t rows) {
+    return matrices.Reshape(offset, Part(rows, p_, rank_).size(), c_.h);
+  };
   view.wte = table(wte_, c_.V);
   if (c_.max_positions > 0) view.wpe = table(wpe_, c_.max_positions);
   view.head = table(head_, c_.V);

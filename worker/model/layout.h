@@ -1,8 +1,8 @@
 #pragma once
 
-// Where every parameter lives on a rank. Matrices are cut over ranks and lie in one arena, vectors are whole on every rank and
-// lie in another; the optimizer, norms and sums run over whole arenas. Within the matrix arena each travelling shard is one
-// contiguous block, so it is sent from where it lives:
+// Where every parameter lives on a rank. Matrices are cut over ranks and lie in one arena, vectors are whole
+// on every rank and lie in another; the optimizer, norms and sums run over whole arenas. Within the matrix
+// arena each travelling shard is one contiguous block, so it is sent from where it lives:
 //
 //   layer l   per head group i:  [h/p, (a + 2g) d / c]  columns Wq_i | Wk_i | Wv_i
 //                                [h/p, a d / c]         Wo_i transposed
@@ -10,9 +10,9 @@
 //                                [f/p, h]               W2_j
 //   tables    wte, wpe, head:    [V/p, h]
 //
-// Logical tensors keep their own names and shapes ("l3.wq", [h, a d], y = x W), whatever p and c are: Piece says which part of
-// which logical tensor stands where. Everything that crosses the boundary (first values, gradients in tests, checkpoints)
-// goes by pieces.
+// Logical tensors keep their own names and shapes ("l3.wq", [h, a d], y = x W), whatever p and c are: Piece
+// says which part of which logical tensor stands where. Everything that crosses the boundary (first values,
+// gradients in tests, checkpoints) goes by pieces.
 
 #include <cstdint>
 #include <string>
@@ -26,13 +26,14 @@
 
 namespace metp {
 
-/// A rectangle of a logical tensor [rows, cols] and where it stands in an arena: element (i, j) of the whole tensor, for i in
-/// `row` and j in `col`, is at offset + (i - row.begin) * row_stride + (j - col.begin) * col_stride.
+/// A rectangle of a logical tensor [rows, cols] and where it stands in an arena: element (i, j) of the whole
+/// tensor, for i in `row` and j in `col`, is at offset + (i - row.begin) * row_stride + (j - col.begin) *
+/// col_stride.
 struct Piece {
   std::string name;
   int64_t rows = 0, cols = 0;  // of the whole; a vector is [1, size]
   Range row, col;
-  bool matrix = true;          // in the matrix arena; otherwise in the vector arena
+  bool matrix = true;  // in the matrix arena; otherwise in the vector arena
   int64_t offset = 0, row_stride = 0, col_stride = 1;
 };
 

@@ -18,7 +18,8 @@ StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
   backend_.Fill(totals_, 0);
   backend_.Copy(loss, totals_->Cols(0, 1));
   backend_.SumSquares(gradients.matrices, totals_->Cols(1, 2));
-  if (ring_.rank() == 0) backend_.SumSquares(gradients.vectors, totals_->Cols(1, 2));  // whole on every rank: counted once
+  if (ring_.rank() == 0)
+    backend_.SumSquares(gradients.vectors, totals_->Cols(1, 2));  // whole on every rank: counted once
   ThrowIfError(ring_.communicator().AllReduce(totals_));
   double totals[2];
   backend_.CopyToHost(totals_, totals);
@@ -35,7 +36,8 @@ void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) 
   update.eps = static_cast<float>(train_.eps());
   update.correction1 = static_cast<float>(1 - std::pow(beta1, step));
   update.correction2 = static_cast<float>(1 - std::pow(beta2, step));
-  update.gradient_scale = clip > 0 ? static_cast<float>(std::min(1.0, clip / (totals.grad_norm + 1e-6))) : 1.0f;
+  update.gradient_scale =
+      clip > 0 ? static_cast<float>(std::min(1.0, clip / (totals.grad_norm + 1e-6))) : 1.0f;
 
   update.weight_decay = static_cast<float>(train_.weight_decay());
   backend_.AdamW(update, parameters_.gradient_arenas().matrices, parameters_.first_moments().matrices,

@@ -1,6 +1,7 @@
 #pragma once
 
-// The end of a step: gradients summed over ranks where they are replicated, clipped by their global norm, applied by AdamW.
+// The end of a step: gradients summed over ranks where they are replicated, clipped by their global norm,
+// applied by AdamW.
 
 #include "metp/v1/job.pb.h"
 #include "worker/model/parameters.h"
@@ -18,12 +19,12 @@ class Optimizer {
   /// All must outlive the optimizer.
   Optimizer(Ring& ring, Parameters& parameters, const v1::TrainSpec& train);
 
-  /// Sums the vectors' gradients and `loss` ([1, 1] fp64, this rank's sum of losses) over ranks. Every shard's gradient must be
-  /// home (Ring::Drain). The same on every rank, bit for bit. Throws StepError.
+  /// Sums the vectors' gradients and `loss` ([1, 1] fp64, this rank's sum of losses) over ranks. Every
+  /// shard's gradient must be home (Ring::Drain). The same on every rank, bit for bit. Throws StepError.
   StepTotals Reduce(const Matrix& loss, int64_t counted);
 
-  /// One AdamW update (Loshchilov, Hutter 2019): decay on matrices only, bias-corrected moments, gradients scaled by
-  /// min(1, clip_norm / (norm + 1e-6)). `step` counts from 1.
+  /// One AdamW update (Loshchilov, Hutter 2019): decay on matrices only, bias-corrected moments, gradients
+  /// scaled by min(1, clip_norm / (norm + 1e-6)). `step` counts from 1.
   void Apply(const StepTotals& totals, int step, double learning_rate);
 
  private:

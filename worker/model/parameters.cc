@@ -68,7 +68,8 @@ void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t
     float* at = (piece.matrix ? matrices : vectors).data() + piece.offset;
     for (int64_t i = 0; i < piece.row.size(); ++i) {
       for (int64_t j = 0; j < piece.col.size(); ++j) {
-        at[i * piece.row_stride + j * piece.col_stride] = value(piece, piece.row.begin + i, piece.col.begin + j);
+        at[i * piece.row_stride + j * piece.col_stride] =
+            value(piece, piece.row.begin + i, piece.col.begin + j);
       }
     }
   }
@@ -85,7 +86,8 @@ void Parameters::Export(const Arenas& arenas,
     const float* at = (piece.matrix ? matrices : vectors).data() + piece.offset;
     for (int64_t i = 0; i < piece.row.size(); ++i) {
       for (int64_t j = 0; j < piece.col.size(); ++j) {
-        visit(piece, piece.row.begin + i, piece.col.begin + j, at[i * piece.row_stride + j * piece.col_stride]);
+        visit(piece, piece.row.begin + i, piece.col.begin + j,
+              at[i * piece.row_stride + j * piece.col_stride]);
       }
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
-// The memory behind a layout on one rank: weights, gradients, AdamW moments, each a matrix arena and a vector arena.
+// The memory behind a layout on one rank: weights, gradients, AdamW moments, each a matrix arena and a vector
+// arena.
 
 #include <functional>
 #include <string>
@@ -31,7 +32,8 @@ class Parameters {
   /// Sets every weight to value(piece, i, j), (i, j) counting over the whole logical tensor.
   void Import(const std::function<float(const Piece&, int64_t, int64_t)>& value);
   /// Reads this rank's part of a set of arenas back: visit(piece, i, j, value) for every element.
-  void Export(const Arenas& arenas, const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const;
+  void Export(const Arenas& arenas,
+              const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const;
 
  private:
   Backend& backend_;
@@ -40,9 +42,9 @@ class Parameters {
   ModelView weight_view_, gradient_view_;
 };
 
-/// The first values of training: norm weights 1, biases 0, matrices from a normal of standard deviation 0.02, those that write
-/// into the residual stream (wo, w2) 0.02 / sqrt(2 L). Every value depends on seed, tensor name and global index alone, so
-/// it is the same for any p and c.
+/// The first values of training: norm weights 1, biases 0, matrices from a normal of standard deviation 0.02,
+/// those that write into the residual stream (wo, w2) 0.02 / sqrt(2 L). Every value depends on seed, tensor
+/// name and global index alone, so it is the same for any p and c.
 void InitializeWeights(Parameters& parameters, const ModelConfig& config, uint64_t seed);
 
 }  // namespace metp

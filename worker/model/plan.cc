@@ -14,8 +14,8 @@ v1::Plan ResolvePlan(const v1::JobSpec& job) {
   const int asked = parallel.head_groups();
   plan.set_head_groups(std::min(asked == 0 ? parallel.degree() : asked, g));
   if (asked == 0) {
-    plan.add_notes("head_groups auto: " + std::to_string(plan.head_groups()) + ", one per rank up to kv_heads " +
-                   std::to_string(g));
+    plan.add_notes("head_groups auto: " + std::to_string(plan.head_groups()) +
+                   ", one per rank up to kv_heads " + std::to_string(g));
   } else if (asked > g) {
     plan.add_notes("head_groups " + std::to_string(asked) + " count as " + std::to_string(g) +
                    ": a key/value head is never split");

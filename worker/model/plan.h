@@ -1,19 +1,19 @@
 #pragma once
 
-// The plan by even split: what `auto` becomes. The coordinator stores the result with the job; a rank run by hand makes the
-// same one.
+// The plan by even split: what `auto` becomes. The coordinator stores the result with the job; a rank run by
+// hand makes the same one.
 
 #include "metp/v1/job.pb.h"
 #include "metp/v1/plan.pb.h"
 
 namespace metp {
 
-/// `job`: normalized and valid. degree as asked; head groups auto: one per rank, as far as the key/value heads go (more than
-/// kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows.
+/// `job`: normalized and valid. degree as asked; head groups auto: one per rank, as far as the key/value
+/// heads go (more than kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows.
 v1::Plan ResolvePlan(const v1::JobSpec& job);
 
-/// Rows of an MLP or loss tile where the job leaves them open: wide enough for full speed of the products on a CPU (measured:
-/// tests/bench/README.md), small beside a long sequence.
+/// Rows of an MLP or loss tile where the job leaves them open: wide enough for full speed of the products on
+/// a CPU (measured: tests/bench/README.md), small beside a long sequence.
 inline constexpr int kAutoTileRows = 512;
 
 }  // namespace metp

@@ -6,10 +6,15 @@
 
 namespace metp {
 
-Transformer::Transformer(Ring& ring, const ModelConfig& config, Parameters& parameters, TransformerOptions options)
-    : ring_(ring), backend_(ring.backend()), c_(config), parameters_(parameters), loss_tile_rows_(options.tile_rows) {
-  attention_shape_ = {c_.h,        c_.a, c_.g, c_.d, parameters.layout().groups(), options.tiled_attention,
-                      options.tile_rows};
+Transformer::Transformer(Ring& ring, const ModelConfig& config, Parameters& parameters,
+                         TransformerOptions options)
+    : ring_(ring),
+      backend_(ring.backend()),
+      c_(config),
+      parameters_(parameters),
+      loss_tile_rows_(options.tile_rows) {
+  attention_shape_ = {
+      c_.h, c_.a, c_.g, c_.d, parameters.layout().groups(), options.tiled_attention, options.tile_rows};
   mlp_shape_ = {c_.h, c_.f, c_.llama ? Activation::kSwiGlu : Activation::kGelu, options.tile_rows};
 }
 
@@ -21,9 +26,10 @@ void Transformer::Norm(const Matrix& x, const Matrix& w, const Matrix& b, const 
   backend_.NormForward(c_.llama ? Norm::kRmsNorm : Norm::kLayerNorm, x, w, b, static_cast<float>(c_.eps), y);
 }
 
-void Transformer::NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx, const Matrix& dw,
-                               const Matrix& db) {
-  backend_.NormBackward(c_.llama ? Norm::kRmsNorm : Norm::kLayerNorm, x, w, static_cast<float>(c_.eps), dy, dx, dw, db);
+void Transformer::NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx,
+                               const Matrix& dw, const Matrix& db) {
+  backend_.NormBackward(c_.llama ? Norm::kRmsNorm : Norm::kLayerNorm, x, w, static_cast<float>(c_.eps), dy,
+                        dx, dw, db);
 }
 
 void Transformer::ForwardBackward(const TokenRows& tokens, int64_t counted, const Matrix& total) {
@@ -35,7 +41,8 @@ void Transformer::ForwardBackward(const TokenRows& tokens, int64_t counted, cons
   gathered_ = attention.Prefetch(w.layers[0].attention);
   Tensor X = Rows(tokens.n, MemoryCategory::kActivations);
   EmbeddingForward(ring_, c_.V, w.wte, tokens.ids, /*accumulate=*/false, X);
-  if (c_.max_positions > 0) EmbeddingForward(ring_, c_.max_positions, w.wpe, tokens.positions, /*accumulate=*/true, X);
+  if (c_.max_positions > 0)
+    EmbeddingForward(ring_, c_.max_positions, w.wpe, tokens.positions, /*accumulate=*/true, X);
   for (int l = 0; l < c_.layers; ++l) {
     Tensor next = ForwardLayer(l, attention, tokens, X);
     kept_.back().X = std::move(X);

@@ -1,7 +1,7 @@
 #pragma once
 
-// A Transformer's forward and backward pass over one micro-batch, as p ranks run it together: METP units in order, and between
-// them only what a rank does with its own rows.
+// A Transformer's forward and backward pass over one micro-batch, as p ranks run it together: METP units in
+// order, and between them only what a rank does with its own rows.
 //
 // Kept per layer (recompute `selective`): X, O, LSE. Everything else of the layer is made again in backward.
 
@@ -24,9 +24,9 @@ class Transformer {
   /// All must outlive the transformer.
   Transformer(Ring& ring, const ModelConfig& config, Parameters& parameters, TransformerOptions options);
 
-  /// Adds the micro-batch's gradients to the parameters' (complete after Ring::Drain; replicated vectors hold this rank's part
-  /// only, until they are summed over ranks) and its sum of losses to `total` ([1, 1] fp64, this rank's part). `counted`:
-  /// counted targets of the global batch. Throws StepError.
+  /// Adds the micro-batch's gradients to the parameters' (complete after Ring::Drain; replicated vectors hold
+  /// this rank's part only, until they are summed over ranks) and its sum of losses to `total` ([1, 1] fp64,
+  /// this rank's part). `counted`: counted targets of the global batch. Throws StepError.
   void ForwardBackward(const TokenRows& tokens, int64_t counted, const Matrix& total);
 
  private:
@@ -38,7 +38,8 @@ class Transformer {
 
   Tensor Rows(int64_t n, MemoryCategory category) const;
   void Norm(const Matrix& x, const Matrix& w, const Matrix& b, const Matrix& y);
-  void NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx, const Matrix& dw, const Matrix& db);
+  void NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx, const Matrix& dw,
+                    const Matrix& db);
   Tensor ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X);
   void BackwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& dX);
 

@@ -1,7 +1,10 @@
 #pragma once
 
-// A file descriptor with an owner.
+// A file descriptor with an owner, and the two calls on process descriptors (glibc 2.36 declares them without extern "C").
 
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <utility>
@@ -29,5 +32,13 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
+
+/// Readable once the process has ended; not open on failure (errno).
+inline Descriptor OpenPidfd(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+
+/// Never reaches another process that has come to have the same number.
+inline bool SendPidfdSignal(const Descriptor& pidfd, int signal) {
+  return syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
+}
 
 }  // namespace metp

@@ -1,5 +1,5 @@
-// metp-rank: the training itself, one process a rank. `run` trains a whole job without any service; `serve` is what a worker
-// starts.
+// metp-rank: the training itself, one process a rank. `run` trains a whole job without any service; `serve`
+// is what a worker starts.
 
 #include <cstring>
 #include <iostream>
@@ -12,8 +12,9 @@ int main(int argc, char** argv) {
   if (std::strcmp(verb, "run") == 0) return metp::RunCommand(argc - 1, argv + 1);
   if (std::strcmp(verb, "serve") == 0) return metp::ServeCommand(argc - 1, argv + 1);
   const bool help = std::strcmp(verb, "--help") == 0 || std::strcmp(verb, "-h") == 0;
-  (help ? std::cout : std::cerr) << "usage: metp-rank run -f JOB.yaml [--ranks P] [--comm local|gloo] [--threads T]\n"
-                                    "                     [--set key=value ...] [-o text|json]\n"
-                                    "       metp-rank run --help\n";
+  (help ? std::cout : std::cerr)
+      << "usage: metp-rank run -f JOB.yaml [--ranks P] [--comm local|gloo] [--threads T]\n"
+         "                     [--set key=value ...] [-o text|json]\n"
+         "       metp-rank run --help\n";
   return help ? 0 : 2;
 }

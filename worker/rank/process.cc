@@ -1,7 +1,6 @@
 #include "worker/rank/process.h"
 
 extern "C" {  // glibc 2.36 left the linkage out of this header
-#include <sys/pidfd.h>
 }
 
 #include <poll.h>
@@ -202,8 +201,7 @@ absl::Status RankProcess::Send(const v1::ToRank& message) {
 }
 
 void RankProcess::Signal(int signal) {
-  // Through the pidfd: never another process that has come to have the same number.
-  if (pidfd_.open()) pidfd_send_signal(pidfd_.get(), signal, nullptr, 0);
+  if (pidfd_.open()) SendPidfdSignal(pidfd_, signal);
 }
 
 void RankProcess::Terminate() { Signal(SIGTERM); }

@@ -1,7 +1,6 @@
 #include "worker/rank/process_spawn.h"
 
 extern "C" {  // glibc 2.36 left the linkage out of this header
-#include <sys/pidfd.h>
 }
 
 #include <fcntl.h>
@@ -141,7 +140,7 @@ absl::StatusOr<SpawnedChild> SpawnChild(const std::vector<std::string>& argv,
     if (error == EACCES) return absl::PermissionDeniedError(what);
     return absl::InternalError(what);
   }
-  child.pidfd = Descriptor(pidfd_open(child.pid, 0));
+  child.pidfd = OpenPidfd(child.pid);
   if (!child.pidfd.open()) {
     const absl::Status status = SystemError("pidfd_open");
     kill(child.pid, SIGKILL);

@@ -12,9 +12,9 @@
 namespace metp {
 
 struct RunRequest {
-  v1::JobSpec job;       // normalized and valid
+  v1::JobSpec job;  // normalized and valid
   v1::Plan plan;
-  int threads = 1;       // of each rank
+  int threads = 1;  // of each rank
 };
 
 /// Everything that the ranks of one run reported.
@@ -23,17 +23,20 @@ struct RunRecord {
   std::vector<double> sgemm_flops_per_second;      // [rank], all at once
 };
 
-/// Ranks as threads of this process. `on_step` sees rank 0's reports. The error is the one that the others followed from.
+/// Ranks as threads of this process. `on_step` sees rank 0's reports. The error is the one that the others
+/// followed from.
 absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step);
 
 /// Ranks as processes of `program` (this binary) on loopback over Gloo.
-absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program, const OnStep& on_step);
+absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program,
+                                  const OnStep& on_step);
 
-/// The command: parses its arguments, runs, prints. Returns the exit code: 0 done, 1 the run failed, 2 usage or job file.
+/// The command: parses its arguments, runs, prints. Returns the exit code: 0 done, 1 the run failed, 2 usage
+/// or job file.
 int RunCommand(int argc, char** argv);
 
-/// Of several ranks' errors the one to show: a rank's own failure rather than a neighbour's that followed from it (a broken
-/// ring is Unavailable or Cancelled). OK if none failed.
+/// Of several ranks' errors the one to show: a rank's own failure rather than a neighbour's that followed
+/// from it (a broken ring is Unavailable or Cancelled). OK if none failed.
 absl::Status FirstCause(const std::vector<absl::Status>& statuses);
 
 }  // namespace metp

@@ -37,8 +37,8 @@ int Run(const Arguments& arguments) {
   }
   const OnStep on_step = [&](const v1::StepReport& step) {
     if (json) return;
-    std::printf("step %d  loss %.4f  grad norm %.3f  lr %.2e  %.2f s  %.0f tokens/s\n", step.step(), step.loss(),
-                step.grad_norm(), step.learning_rate(), step.step_seconds(),
+    std::printf("step %d  loss %.4f  grad norm %.3f  lr %.2e  %.2f s  %.0f tokens/s\n", step.step(),
+                step.loss(), step.grad_norm(), step.learning_rate(), step.step_seconds(),
                 static_cast<double>(step.tokens()) / step.step_seconds());
     std::fflush(stdout);
   };
@@ -57,12 +57,14 @@ int RunCommand(int argc, char** argv) {
   Arguments arguments;
   CLI::App app{"Trains a job on this machine, without any service", "metp-rank run"};
   app.add_option("-f,--file", arguments.file, "job file")->required();
-  app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")
+      ->check(CLI::PositiveNumber);
   app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
       ->check(CLI::IsMember({"local", "gloo"}));
   app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--set", arguments.set, "key=value: replaces a value of the job file, such as train.steps=10")
+  app.add_option("--set", arguments.set,
+                 "key=value: replaces a value of the job file, such as train.steps=10")
       ->allow_extra_args(false);
   app.add_option("-o,--output", arguments.output, "text or json")->check(CLI::IsMember({"text", "json"}));
   try {

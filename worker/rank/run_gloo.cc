@@ -1,4 +1,5 @@
-// The supervisor of `metp-rank run --comm gloo`: starts the ranks, is their rendezvous, collects what they report.
+// The supervisor of `metp-rank run --comm gloo`: starts the ranks, is their rendezvous, collects what they
+// report.
 
 #include <iostream>
 #include <optional>
@@ -16,12 +17,19 @@ namespace {
 // A neighbour's broken ring is often seen before the death that broke it: how long to wait for the cause.
 constexpr auto kCauseGrace = std::chrono::seconds(2);
 
-bool IsConsequence(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsCancelled(status); }
+bool IsConsequence(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
 
 class Supervisor {
  public:
   Supervisor(const RunRequest& request, const OnStep& on_step)
-      : request_(request), on_step_(on_step), p_(request.plan.degree()), ended_(p_), results_(p_), processes_(p_) {
+      : request_(request),
+        on_step_(on_step),
+        p_(request.plan.degree()),
+        ended_(p_),
+        results_(p_),
+        processes_(p_) {
     record_.steps.resize(p_);
     record_.sgemm_flops_per_second.resize(p_);
   }
@@ -50,7 +58,9 @@ class Supervisor {
     command.program = program;
     RankCallbacks callbacks;
     callbacks.on_message = [this, rank](const v1::FromRank& message) { OnMessage(rank, message); };
-    callbacks.on_output = [rank](std::string_view line) { std::cerr << "[rank " << rank << "] " << line << "\n"; };
+    callbacks.on_output = [rank](std::string_view line) {
+      std::cerr << "[rank " << rank << "] " << line << "\n";
+    };
     callbacks.on_exit = [this, rank](const RankExit& exit) { OnExit(rank, exit); };
     return RankProcess::Start(std::move(command), std::move(callbacks));
   }
@@ -72,15 +82,16 @@ class Supervisor {
     MutexLock lock(mutex_);
     switch (message.kind_case()) {
       case v1::FromRank::kPut:
-        if (absl::Status put = hub_.Put(message.put().key(), message.put().value()); !put.ok()) End(rank, put);
+        if (absl::Status put = hub_.Put(message.put().key(), message.put().value()); !put.ok())
+          End(rank, put);
         break;
       case v1::FromRank::kGet:
         hub_.Get(message.get().key(), [this, rank, key = message.get().key()](const std::string& value) {
           v1::ToRank reply;
           reply.mutable_value()->set_key(key);
           reply.mutable_value()->set_value(value);
-          // A rank asks only once it has been given its start order, so its process is known. One that is gone is seen by
-          // its exit.
+          // A rank asks only once it has been given its start order, so its process is known. One that is
+          // gone is seen by its exit.
           processes_[rank]->Send(reply).IgnoreError();
         });
         break;
@@ -144,17 +155,19 @@ class Supervisor {
   Mutex mutex_;
   CondVar changed_;
   RendezvousHub hub_ METP_GUARDED_BY(mutex_);
-  RunRecord record_;                                            // guarded by mutex_ while ranks run
+  RunRecord record_;  // guarded by mutex_ while ranks run
   std::vector<std::optional<absl::Status>> ended_ METP_GUARDED_BY(mutex_);
   std::vector<std::optional<v1::RankResult>> results_ METP_GUARDED_BY(mutex_);
-  bool stopping_ METP_GUARDED_BY(mutex_) = false;               // what ends from now on was ended by us
-  std::vector<std::unique_ptr<RankProcess>> processes_;         // all spawned before the first start order
+  bool stopping_ METP_GUARDED_BY(mutex_) = false;        // what ends from now on was ended by us
+  std::vector<std::unique_ptr<RankProcess>> processes_;  // all spawned before the first start order
 };
 
 }  // namespace
 
-absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program, const OnStep& on_step) {
-  METP_RETURN_IF_ERROR(Dataset::Open(request.job).status());  // bad data is said once, before anything is started
+absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program,
+                                  const OnStep& on_step) {
+  METP_RETURN_IF_ERROR(
+      Dataset::Open(request.job).status());  // bad data is said once, before anything is started
   return Supervisor(request, on_step).Run(program);
 }
 

@@ -10,7 +10,8 @@ absl::Status FirstCause(const std::vector<absl::Status>& statuses) {
   for (size_t rank = 0; rank < statuses.size(); ++rank) {
     const absl::Status& status = statuses[rank];
     if (status.ok()) continue;
-    const absl::Status named(status.code(), "rank " + std::to_string(rank) + ": " + std::string(status.message()));
+    const absl::Status named(status.code(),
+                             "rank " + std::to_string(rank) + ": " + std::string(status.message()));
     if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return named;
     if (consequence.ok()) consequence = named;
   }

@@ -10,8 +10,8 @@ namespace metp {
 
 namespace {
 
-absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& communicator, const Dataset& dataset,
-                                     const OnStep& on_step) {
+absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& communicator,
+                                     const Dataset& dataset, const OnStep& on_step) {
   MemoryLedger ledger;
   const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
@@ -31,8 +31,8 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& c
 
 }  // namespace
 
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator, const Dataset& dataset,
-                                       const OnStep& on_step) {
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator,
+                                       const Dataset& dataset, const OnStep& on_step) {
   absl::StatusOr<v1::RankResult> result = Train(start, communicator, dataset, on_step);
   if (!result.ok()) communicator.Abort(result.status());
   return result;

@@ -16,10 +16,10 @@ namespace metp {
 /// Called with each step's report, on the rank's compute thread.
 using OnStep = std::function<void(const v1::StepReport&)>;
 
-/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after the ring was ended with
-/// it so that the neighbours do not wait.
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator, const Dataset& dataset,
-                                       const OnStep& on_step);
+/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after the
+/// ring was ended with it so that the neighbours do not wait.
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator,
+                                       const Dataset& dataset, const OnStep& on_step);
 
 /// Threads for each of `ranks` ranks on this machine: cores / ranks, at least 1.
 int DefaultThreads(int ranks);

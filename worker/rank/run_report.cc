@@ -42,8 +42,11 @@ Json Rank(const std::vector<v1::StepReport>& steps) {
     const auto found = last.peak_bytes_by_category().find(name);
     categories[name] = found == last.peak_bytes_by_category().end() ? 0 : found->second;
   }
+  Json tags = Json::object();
+  for (const auto& [tag, bytes] : last.peak_bytes_by_tag()) tags[tag] = bytes;
   return {{"peak_bytes", last.peak_bytes()},
           {"peak_bytes_by_category", categories},
+          {"peak_bytes_by_tag", tags},
           {"sent_bytes", last.sent_bytes()},
           {"passes", Passes(steps)}};
 }
@@ -75,7 +78,8 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
     tokens += static_cast<double>(step.tokens());
     flops += step.model_flops();
   }
-  const double sgemm = std::accumulate(record.sgemm_flops_per_second.begin(), record.sgemm_flops_per_second.end(), 0.0);
+  const double sgemm =
+      std::accumulate(record.sgemm_flops_per_second.begin(), record.sgemm_flops_per_second.end(), 0.0);
   report["tokens_per_second"] = tokens / seconds;
   report["sgemm_flops_per_second"] = sgemm;
   report["mfu"] = flops / seconds / sgemm;
@@ -92,10 +96,11 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
 }
 
 std::string RunSummary(const Json& report) {
-  std::string out = absl::StrFormat("loss %.4f -> %.4f, %.0f tokens/s, MFU %.2f of %.0f GFLOP/s sgemm\n",
-                                    report.at("losses").front().get<double>(), report.at("losses").back().get<double>(),
-                                    report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
-                                    report.at("sgemm_flops_per_second").get<double>() / 1e9);
+  std::string out =
+      absl::StrFormat("loss %.4f -> %.4f, %.0f tokens/s, MFU %.2f of %.0f GFLOP/s sgemm\n",
+                      report.at("losses").front().get<double>(), report.at("losses").back().get<double>(),
+                      report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
+                      report.at("sgemm_flops_per_second").get<double>() / 1e9);
   if (!report.at("overlap").is_null()) {
     out += absl::StrFormat("communication overlapped: %.1f %%\n", 100 * report.at("overlap").get<double>());
   }

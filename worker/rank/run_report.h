@@ -14,10 +14,12 @@ namespace metp {
 ///   tokens_per_second                  tokens of all steps over their seconds
 ///   sgemm_flops_per_second             best of 1024^3 and 2048^3, all ranks at once, summed over ranks
 ///   mfu                                model FLOPs of all steps over their seconds and that rate
-///   ranks[]                            peak_bytes, peak_bytes_by_category (the state at the peak), sent_bytes,
-///                                      passes{}: compute, communication, exposed and skew seconds, summed over the steps
-///   overlap                            1 - exposed / communication over all ranks and passes; null for one rank
-///   degree, head_groups, tile_rows, threads, notes    the plan that was run
+///   ranks[]                            peak_bytes, peak_bytes_by_category (the state at the peak),
+///   peak_bytes_by_tag (each
+///                                      tag's own peak), sent_bytes, passes{}: compute, communication,
+///                                      exposed and skew seconds, summed over the steps
+///   overlap                            1 - exposed / communication over all ranks and passes; null for one
+///   rank degree, head_groups, tile_rows, threads, notes    the plan that was run
 nlohmann::ordered_json RunReport(const RunRequest& request, const RunRecord& record);
 
 /// The same for a person: a few lines.

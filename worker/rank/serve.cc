@@ -29,8 +29,8 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
   ChannelRendezvous rendezvous(link);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, Connect(start, rendezvous));
   v1::FromRank message;
-  message.set_started(absl::StrCat("rank ", start.rank(), " of ", start.plan().degree(), ", cpu, ", start.threads(),
-                                   start.threads() == 1 ? " thread" : " threads"));
+  message.set_started(absl::StrCat("rank ", start.rank(), " of ", start.plan().degree(), ", cpu, ",
+                                   start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));
   return RunRank(start, *communicator, *dataset, [&](const v1::StepReport& report) {
     v1::FromRank step;

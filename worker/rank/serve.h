@@ -1,7 +1,7 @@
 #pragma once
 
-// `metp-rank serve --fd N`: one rank as a child of its supervisor, with which it speaks metp/v1/rank.proto over descriptor N.
-// Not meant to be started by hand.
+// `metp-rank serve --fd N`: one rank as a child of its supervisor, with which it speaks metp/v1/rank.proto
+// over descriptor N. Not meant to be started by hand.
 
 namespace metp {
 

@@ -8,8 +8,9 @@
 
 namespace metp {
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
-                                                         Communicator& communicator, const Dataset& dataset) {
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job, const v1::Plan& plan,
+                                                         Backend& backend, Communicator& communicator,
+                                                         const Dataset& dataset) {
   try {
     return std::unique_ptr<Trainer>(new Trainer(job, plan, backend, communicator, dataset));
   } catch (const StepError& error) {
@@ -24,7 +25,8 @@ Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
       backend_(backend),
       dataset_(dataset),
       ring_(backend, communicator),
-      parameters_(backend, ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
+      parameters_(backend,
+                  ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
       transformer_(ring_, config_, parameters_,
                    {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows()}),
       optimizer_(ring_, parameters_, job.train()),
@@ -59,7 +61,8 @@ StepTotals Trainer::RunStep(double learning_rate) {
   }
   ring_.Drain(Pass::kFinish);
   const StepTotals totals = optimizer_.Reduce(loss_, counted);
-  if (std::isfinite(totals.loss) && std::isfinite(totals.grad_norm)) optimizer_.Apply(totals, step_ + 1, learning_rate);
+  if (std::isfinite(totals.loss) && std::isfinite(totals.grad_norm))
+    optimizer_.Apply(totals, step_ + 1, learning_rate);
   backend_.Synchronize();
   return totals;
 }
@@ -76,9 +79,11 @@ absl::StatusOr<v1::StepReport> Trainer::Step() {
   ++step_;
   if (!std::isfinite(totals.loss) || !std::isfinite(totals.grad_norm)) {
     return absl::DataLossError(absl::StrCat("step ", step_, ": loss is ", totals.loss, ", gradient norm is ",
-                                            totals.grad_norm, "; a smaller train.learning_rate or train.clip_norm may help"));
+                                            totals.grad_norm,
+                                            "; a smaller train.learning_rate or train.clip_norm may help"));
   }
-  return Report(totals, learning_rate, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return Report(totals, learning_rate,
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, double seconds) {
@@ -106,6 +111,8 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
     (*report.mutable_current_bytes())[name] = current[i];
     (*report.mutable_peak_bytes_by_category())[name] = peak[i];
   }
+  for (const auto& [tag, bytes] : backend_.ledger().tag_peaks())
+    (*report.mutable_peak_bytes_by_tag())[tag] = bytes;
   report.set_peak_bytes(backend_.ledger().peak_total());
   report.set_sent_bytes(ring_.sent_bytes());
   return report;

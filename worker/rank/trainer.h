@@ -1,7 +1,7 @@
 #pragma once
 
-// The training loop of one rank: data in, one optimizer step at a time, a report of each out. Belongs to the rank's compute
-// thread.
+// The training loop of one rank: data in, one optimizer step at a time, a report of each out. Belongs to the
+// rank's compute thread.
 
 #include <memory>
 
@@ -17,17 +17,20 @@ namespace metp {
 
 class Trainer {
  public:
-  /// Allocates and initializes this rank's share of the model. All arguments must outlive the trainer; `job` is normalized and
-  /// valid, communicator.size() is plan.degree(). ResourceExhausted when the share does not fit.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
-                                                         Communicator& communicator, const Dataset& dataset);
+  /// Allocates and initializes this rank's share of the model. All arguments must outlive the trainer; `job`
+  /// is normalized and valid, communicator.size() is plan.degree(). ResourceExhausted when the share does not
+  /// fit.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& job, const v1::Plan& plan,
+                                                         Backend& backend, Communicator& communicator,
+                                                         const Dataset& dataset);
 
   /// Steps done so far.
   int step() const { return step_; }
   bool done() const { return step_ >= job_.train().steps(); }
 
-  /// Runs the next optimizer step, all ranks together. The error of a broken ring or of a full device as it came;
-  /// DataLoss, naming the step, where the loss or the gradient norm is not finite: weights are left as they were.
+  /// Runs the next optimizer step, all ranks together. The error of a broken ring or of a full device as it
+  /// came; DataLoss, naming the step, where the loss or the gradient norm is not finite: weights are left as
+  /// they were.
   absl::StatusOr<v1::StepReport> Step();
 
  private:

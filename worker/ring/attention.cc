@@ -22,8 +22,9 @@ std::vector<int64_t> AttentionUnit::KvSizes(const HeadGroup& group) const {
   return sizes;
 }
 
-AttentionUnit::Projected AttentionUnit::Project(const AttentionParameters& weights, const WeightGather& gathered,
-                                                const HeadGroup& group, const Matrix& N) {
+AttentionUnit::Projected AttentionUnit::Project(const AttentionParameters& weights,
+                                                const WeightGather& gathered, const HeadGroup& group,
+                                                const Matrix& N) {
   const int64_t d = shape_.d, wq = group.q.size() * d, wk = group.kv.size() * d;
   const DType type = backend_.activation();
   Projected out;
@@ -46,7 +47,8 @@ AttentionUnit::Projected AttentionUnit::Project(const AttentionParameters& weigh
 }
 
 std::shared_ptr<TravellingShards> AttentionUnit::Travel(const Projected& projected, const HeadGroup& group) {
-  auto kv = std::make_shared<TravellingShards>(ring_, projected.kv, TravellingShards::Home::kReuse, KvSizes(group));
+  auto kv =
+      std::make_shared<TravellingShards>(ring_, projected.kv, TravellingShards::Home::kReuse, KvSizes(group));
   ring_.Board(kv);
   return kv;
 }
@@ -73,8 +75,8 @@ Tensor AttentionUnit::Scores(const HeadGroup& group, int per_head) const {
                            MemoryCategory::kTransient, "scores");
 }
 
-AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, const Matrix& kv, const Pair& pair, Range rows,
-                                    const Tensor& scores, int per_head) const {
+AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, const Matrix& kv,
+                                    const Pair& pair, Range rows, const Tensor& scores, int per_head) const {
   const int64_t wk = group.kv.size() * shape_.d;
   const int64_t k0 = pair.source.row, k1 = k0 + pair.source.rows();
   AttentionBlock block;
@@ -91,8 +93,8 @@ AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, con
   return block;
 }
 
-void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first, const Matrix& N,
-                            const Matrix& O, const Matrix& LSE, const Matrix& Y) {
+void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first,
+                            const Matrix& N, const Matrix& O, const Matrix& LSE, const Matrix& Y) {
   std::shared_ptr<WeightGather> gathered = std::move(first);
   for (size_t i = 0; i < shape_.groups.size(); ++i) {
     const HeadGroup& group = shape_.groups[i];
@@ -111,7 +113,8 @@ void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<
     const Tensor scores = Scores(group, 1);
     for (int t = 0; t < ring_.size(); ++t) {
       ring_.Step(Pass::kAttentionForward, [&] {
-        const Matrix source = kv->current().Reshape(0, tokens_.RowsOf(kv->shard()), 2 * group.kv.size() * shape_.d);
+        const Matrix source =
+            kv->current().Reshape(0, tokens_.RowsOf(kv->shard()), 2 * group.kv.size() * shape_.d);
         for (const Pair& pair : Pairs(kv->shard())) {
           for (Range tile : RowTiles(pair.own.rows(), shape_.tiled ? shape_.tile_rows : 0)) {
             const Range rows = {pair.own.row + tile.begin, pair.own.row + tile.end};
@@ -132,15 +135,17 @@ void AttentionUnit::OutputProjection(const AttentionParameters& weights, const M
     const HeadGroup& group = shape_.groups[i];
     const int64_t width = group.q.size() * shape_.d;
     const Matrix home = weights.groups[i].out_t;
-    auto shards = std::make_shared<TravellingShards>(ring_, home.Reshape(0, 1, home.size()), TravellingShards::Home::kKeep,
+    auto shards = std::make_shared<TravellingShards>(ring_, home.Reshape(0, 1, home.size()),
+                                                     TravellingShards::Home::kKeep,
                                                      PartSizes(shape_.h, ring_.size(), width));
     ring_.Board(shards);
     const Matrix o = O.Cols(group.q.begin * shape_.d, group.q.end * shape_.d);
     for (int t = 0; t < ring_.size(); ++t) {
       ring_.Step(Pass::kOutputProjection, [&] {
-        const Range cols = Part(shape_.h, ring_.size(), shards->shard());  // shard j of Wo makes columns j of Y
-        backend_.Gemm(1, o, Transpose::kNo, shards->current().Reshape(0, cols.size(), width), Transpose::kYes, 1,
-                      Y.Cols(cols.begin, cols.end));
+        const Range cols =
+            Part(shape_.h, ring_.size(), shards->shard());  // shard j of Wo makes columns j of Y
+        backend_.Gemm(1, o, Transpose::kNo, shards->current().Reshape(0, cols.size(), width), Transpose::kYes,
+                      1, Y.Cols(cols.begin, cols.end));
       });
     }
   }

@@ -2,13 +2,14 @@
 
 // The attention unit: Y = sum over head groups i of f(N Wqkv_i) Wo_i, where f is ring attention.
 //
-// Two levels. Outside, head groups: group i's weights are gathered round the ring while the group before is at work; only one
-// group's Q, K, V ever exist. Inside, the ring: the group's K, V travel, every rank merges its own queries' partial
-// results by log-sum-exp. Backward recomputes Q, K, V from N, never attention: O and LSE were kept. dK, dV travel home
-// behind the query half of the weight gradients; the group's weight gradients are scattered back during the next group
-// (or whatever pass comes next).
+// Two levels. Outside, head groups: group i's weights are gathered round the ring while the group before is
+// at work; only one group's Q, K, V ever exist. Inside, the ring: the group's K, V travel, every rank merges
+// its own queries' partial results by log-sum-exp. Backward recomputes Q, K, V from N, never attention: O and
+// LSE were kept. dK, dV travel home behind the query half of the weight gradients; the group's weight
+// gradients are scattered back during the next group (or whatever pass comes next).
 //
-// Shapes: N, Y, dY, dN [n, h]; O [n, a d]; LSE [n, a]. Source: metp.md, section 3; tests/reference, metp_attention*.
+// Shapes: N, Y, dY, dN [n, h]; O [n, a d]; LSE [n, a]. Source: metp.md, section 3; tests/reference,
+// metp_attention*.
 
 #include <memory>
 #include <vector>
@@ -24,11 +25,12 @@ struct AttentionShape {
   int64_t h = 0;
   int a = 0, g = 0, d = 0;
   std::vector<HeadGroup> groups;
-  bool tiled = false;      // scores in memory, one tile at a time, instead of fused blocks
-  int64_t tile_rows = 0;   // query rows of a tiled block; 0: the whole chunk
+  bool tiled = false;     // scores in memory, one tile at a time, instead of fused blocks
+  int64_t tile_rows = 0;  // query rows of a tiled block; 0: the whole chunk
 };
 
-/// One layer's attention matrices on this rank, or their gradients: one GroupShard per head group. Biases are whole
+/// One layer's attention matrices on this rank, or their gradients: one GroupShard per head group. Biases are
+/// whole
 /// ([1, a d], [1, g d], [1, g d]) or empty.
 struct AttentionParameters {
   std::vector<GroupShard> groups;
@@ -41,18 +43,20 @@ class AttentionUnit {
   AttentionUnit(Ring& ring, const AttentionShape& shape, const TokenRows& tokens)
       : ring_(ring), backend_(ring.backend()), shape_(shape), tokens_(tokens) {}
 
-  /// Starts gathering the first head group's weights, so that they are there when Forward or Backward asks: to be called a
-  /// pass ahead.
+  /// Starts gathering the first head group's weights, so that they are there when Forward or Backward asks:
+  /// to be called a pass ahead.
   std::shared_ptr<WeightGather> Prefetch(const AttentionParameters& weights) { return Gather(weights, 0); }
 
   /// Y += attention(N); leaves O and LSE. `first` from Prefetch.
-  void Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O,
-               const Matrix& LSE, const Matrix& Y);
+  void Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first, const Matrix& N,
+               const Matrix& O, const Matrix& LSE, const Matrix& Y);
 
-  /// Y += sum over groups of O_i Wo_i: what Forward added to Y, without attention. Wo travels, one group after the other.
+  /// Y += sum over groups of O_i Wo_i: what Forward added to Y, without attention. Wo travels, one group
+  /// after the other.
   void OutputProjection(const AttentionParameters& weights, const Matrix& O, const Matrix& Y);
 
-  /// dN += gradient; the weights' gradients are added to `gradients`, complete once nobody is aboard the ring any more.
+  /// dN += gradient; the weights' gradients are added to `gradients`, complete once nobody is aboard the ring
+  /// any more.
   void Backward(const AttentionParameters& weights, const AttentionParameters& gradients,
                 std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O, const Matrix& LSE,
                 const Matrix& dY, const Matrix& dN);
@@ -75,8 +79,8 @@ class AttentionUnit {
   std::vector<int64_t> KvSizes(const HeadGroup& group) const;
   std::vector<Pair> Pairs(int source) const;
   Tensor Scores(const HeadGroup& group, int per_head) const;
-  AttentionBlock Block(const HeadGroup& group, const Matrix& q, const Matrix& kv, const Pair& pair, Range rows,
-                       const Tensor& scores, int per_head) const;
+  AttentionBlock Block(const HeadGroup& group, const Matrix& q, const Matrix& kv, const Pair& pair,
+                       Range rows, const Tensor& scores, int per_head) const;
 
   Ring& ring_;
   Backend& backend_;

@@ -4,14 +4,15 @@
 namespace metp {
 
 void AttentionUnit::Backward(const AttentionParameters& weights, const AttentionParameters& gradients,
-                             std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O, const Matrix& LSE,
-                             const Matrix& dY, const Matrix& dN) {
+                             std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O,
+                             const Matrix& LSE, const Matrix& dY, const Matrix& dN) {
   const int64_t n = tokens_.n, d = shape_.d;
   std::shared_ptr<WeightGather> gathered = std::move(first);
   for (size_t i = 0; i < shape_.groups.size(); ++i) {
     const HeadGroup& group = shape_.groups[i];
     const int64_t wq = group.q.size() * d, wk = group.kv.size() * d;
-    const Range q_cols = {group.q.begin * d, group.q.end * d}, kv_cols = {group.kv.begin * d, group.kv.end * d};
+    const Range q_cols = {group.q.begin * d, group.q.end * d},
+                kv_cols = {group.kv.begin * d, group.kv.end * d};
     ring_.Finish(Pass::kAttentionBackward, *gathered);
     std::shared_ptr<WeightGather> next = Gather(weights, i + 1);
 

@@ -23,7 +23,12 @@ void WeightGather::Depart(Exchange& hop) {
 }
 
 GradientScatter::GradientScatter(Ring& ring, const GroupShard& home, int64_t h)
-    : backend_(ring.backend()), rank_(ring.rank()), p_(ring.size()), h_(h), home_(home), partial_{home.qkv, home.out_t} {
+    : backend_(ring.backend()),
+      rank_(ring.rank()),
+      p_(ring.size()),
+      h_(h),
+      home_(home),
+      partial_{home.qkv, home.out_t} {
   if (p_ == 1) return;
   for (int i = 0; i < 2; ++i) {
     const int64_t cols = partial_[i].cols;

@@ -1,8 +1,9 @@
 #pragma once
 
-// One head group's weights, gathered round the ring ahead of their use, and its weight gradients, scattered back. Both make
-// p - 1 hops and ride on the steps of other passes. A group's slice is two matrices (query, key and value projections; output
-// projection, transposed), each cut into p pieces of consecutive rows, so a piece is contiguous wherever it is.
+// One head group's weights, gathered round the ring ahead of their use, and its weight gradients, scattered
+// back. Both make p - 1 hops and ride on the steps of other passes. A group's slice is two matrices (query,
+// key and value projections; output projection, transposed), each cut into p pieces of consecutive rows, so a
+// piece is contiguous wherever it is.
 
 #include <array>
 #include <memory>
@@ -12,7 +13,8 @@
 
 namespace metp {
 
-/// This rank's rows of one head group's weights, or of their gradients. h is cut over ranks; w = (a + 2g) d / c.
+/// This rank's rows of one head group's weights, or of their gradients. h is cut over ranks; w = (a + 2g) d /
+/// c.
 struct GroupShard {
   Matrix qkv;    // [h/p, w]: columns Q | K | V
   Matrix out_t;  // [h/p, a d / c]: Wo of the group, transposed
@@ -20,7 +22,8 @@ struct GroupShard {
 
 class WeightGather : public Traveller {
  public:
-  /// Gathers the group of which `home` is the own part; all parts together have `h` rows. With one rank nothing is copied.
+  /// Gathers the group of which `home` is the own part; all parts together have `h` rows. With one rank
+  /// nothing is copied.
   WeightGather(Ring& ring, const GroupShard& home, int64_t h);
   const Matrix& qkv() const { return whole_[0]; }    // [h, w]; complete when done
   const Matrix& out_t() const { return whole_[1]; }  // [h, a d / c]
@@ -43,8 +46,9 @@ class WeightGather : public Traveller {
 
 class GradientScatter : public Traveller {
  public:
-  /// Sums of the ranks' partials are added to `home` (fp32) piece by piece. The caller fills qkv() and out_t() before
-  /// boarding: whole slices, this rank's tokens only. With one rank they are `home` itself, to be added to: see beta().
+  /// Sums of the ranks' partials are added to `home` (fp32) piece by piece. The caller fills qkv() and
+  /// out_t() before boarding: whole slices, this rank's tokens only. With one rank they are `home` itself, to
+  /// be added to: see beta().
   GradientScatter(Ring& ring, const GroupShard& home, int64_t h);
   const Matrix& qkv() const { return partial_[0]; }
   const Matrix& out_t() const { return partial_[1]; }

@@ -17,21 +17,23 @@ struct LossPass {
   const Matrix& X;
 
   std::shared_ptr<TravellingShards> Travel() const {
-    auto shards = std::make_shared<TravellingShards>(ring, home.Reshape(0, 1, home.size()), TravellingShards::Home::kKeep,
+    auto shards = std::make_shared<TravellingShards>(ring, home.Reshape(0, 1, home.size()),
+                                                     TravellingShards::Home::kKeep,
                                                      PartSizes(shape.V, ring.size(), X.cols));
     ring.Board(shards);
     return shards;
   }
   Tensor Logits() const {
-    return ring.backend().Allocate(1, TileRows(X.rows, shape.tile_rows) * Part(shape.V, ring.size(), 0).size(), DType::kF32,
-                                   MemoryCategory::kTransient);
+    return ring.backend().Allocate(1,
+                                   TileRows(X.rows, shape.tile_rows) * Part(shape.V, ring.size(), 0).size(),
+                                   DType::kF32, MemoryCategory::kTransient);
   }
 };
 
 }  // namespace
 
-void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& d_home, const Matrix& X, const Matrix& targets,
-          int64_t counted, const Matrix& total, const Matrix& dX) {
+void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& d_home, const Matrix& X,
+          const Matrix& targets, int64_t counted, const Matrix& total, const Matrix& dX) {
   Backend& backend = ring.backend();
   const int p = ring.size();
   const LossPass pass{ring, shape, home, X};
@@ -55,7 +57,8 @@ void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& 
       const Matrix E = shards->current().Reshape(0, rows.size(), X.cols);
       for (Range tile : RowTiles(X.rows, shape.tile_rows)) {
         backend.CrossEntropyForward(Tile(E, tile), targets.Rows(tile.begin, tile.end), rows.begin,
-                                    lse->Rows(tile.begin, tile.end), target_logit->Rows(tile.begin, tile.end));
+                                    lse->Rows(tile.begin, tile.end),
+                                    target_logit->Rows(tile.begin, tile.end));
       }
     });
   }
@@ -76,7 +79,8 @@ void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& 
       for (Range tile : RowTiles(X.rows, shape.tile_rows)) {
         const Matrix x = X.Rows(tile.begin, tile.end);
         const Matrix g = Tile(E, tile);
-        backend.CrossEntropyBackward(g, targets.Rows(tile.begin, tile.end), rows.begin, lse->Rows(tile.begin, tile.end), scale);
+        backend.CrossEntropyBackward(g, targets.Rows(tile.begin, tile.end), rows.begin,
+                                     lse->Rows(tile.begin, tile.end), scale);
         backend.Gemm(1, g, Transpose::kNo, E, Transpose::kNo, 1, dX.Rows(tile.begin, tile.end));
         backend.Gemm(1, g, Transpose::kYes, x, Transpose::kNo, beta, dE);
         beta = 1;

@@ -10,8 +10,8 @@ namespace {
 
 /// A shard's matrices inside its flat memory.
 struct Shard {
-  Range units;       // its part of f
-  Matrix in, out;    // [h, inputs f/p], [f/p, h]
+  Range units;     // its part of f
+  Matrix in, out;  // [h, inputs f/p], [f/p, h]
 };
 
 Shard View(const MlpShape& shape, const Matrix& flat, int p, int j) {
@@ -35,12 +35,14 @@ std::shared_ptr<TravellingShards> Travel(Ring& ring, const MlpShape& shape, cons
 
 }  // namespace
 
-void MlpForward(Ring& ring, const MlpShape& shape, const MlpParameters& weights, const Matrix& N, const Matrix& Y) {
+void MlpForward(Ring& ring, const MlpShape& shape, const MlpParameters& weights, const Matrix& N,
+                const Matrix& Y) {
   Backend& backend = ring.backend();
   const int p = ring.size();
   auto shards = Travel(ring, shape, weights);
   const int64_t rows = TileRows(N.rows, shape.tile_rows), most = Part(shape.f, p, 0).size();
-  const Tensor memory = backend.Allocate(1, rows * shape.inputs() * most, backend.activation(), MemoryCategory::kTransient);
+  const Tensor memory =
+      backend.Allocate(1, rows * shape.inputs() * most, backend.activation(), MemoryCategory::kTransient);
   for (int t = 0; t < p; ++t) {
     ring.Step(Pass::kMlpForward, [&] {
       const Shard w = View(shape, shards->current(), p, shards->shard());
@@ -56,16 +58,17 @@ void MlpForward(Ring& ring, const MlpShape& shape, const MlpParameters& weights,
   }
 }
 
-void MlpBackward(Ring& ring, const MlpShape& shape, const MlpParameters& weights, const MlpParameters& gradients,
-                 const Matrix& N, const Matrix& dY, const Matrix& dN) {
+void MlpBackward(Ring& ring, const MlpShape& shape, const MlpParameters& weights,
+                 const MlpParameters& gradients, const Matrix& N, const Matrix& dY, const Matrix& dN) {
   Backend& backend = ring.backend();
   const int p = ring.size();
   auto shards = Travel(ring, shape, weights);
-  auto sums = std::make_shared<TravellingAccumulators>(ring, gradients.shard, PartSizes(shape.f, p, shape.width()));
+  auto sums =
+      std::make_shared<TravellingAccumulators>(ring, gradients.shard, PartSizes(shape.f, p, shape.width()));
   ring.Board(sums);
   const int64_t rows = TileRows(N.rows, shape.tile_rows), most = Part(shape.f, p, 0).size();
-  const Tensor memory =
-      backend.Allocate(1, rows * (shape.inputs() + 1) * most, backend.activation(), MemoryCategory::kTransient);
+  const Tensor memory = backend.Allocate(1, rows * (shape.inputs() + 1) * most, backend.activation(),
+                                         MemoryCategory::kTransient);
   for (int t = 0; t < p; ++t) {
     ring.Step(Pass::kMlpBackward, [&] {
       const Shard w = View(shape, shards->current(), p, shards->shard());
@@ -79,7 +82,7 @@ void MlpBackward(Ring& ring, const MlpShape& shape, const MlpParameters& weights
         const Matrix m = memory->Reshape(uv.size(), tile.size(), f);
         Inputs(backend, w, weights.b1, x, uv);
         backend.Gemm(1, dy, Transpose::kNo, w.out, Transpose::kYes, 0, m);  // dm
-        backend.ActivationBackward(shape.activation, u, v, m);             // du, dv in place, and m again
+        backend.ActivationBackward(shape.activation, u, v, m);              // du, dv in place, and m again
         backend.Gemm(1, m, Transpose::kYes, dy, Transpose::kNo, beta, dw.out);
         backend.Gemm(1, x, Transpose::kYes, uv, Transpose::kNo, beta, dw.in);
         backend.Gemm(1, uv, Transpose::kNo, w.in, Transpose::kYes, 1, dN.Rows(tile.begin, tile.end));

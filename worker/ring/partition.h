@@ -1,7 +1,8 @@
 #pragma once
 
-// Who holds what: balanced ranges, the zigzag split of a sequence, and head groups. Pure arithmetic, exact for every size:
-// p need not divide anything. Symbols: p ranks, s tokens per sequence, a query heads, g key/value heads, c head groups.
+// Who holds what: balanced ranges, the zigzag split of a sequence, and head groups. Pure arithmetic, exact
+// for every size: p need not divide anything. Symbols: p ranks, s tokens per sequence, a query heads, g
+// key/value heads, c head groups.
 
 #include <algorithm>
 #include <array>
@@ -31,13 +32,15 @@ inline std::vector<int64_t> PartSizes(int64_t n, int parts, int64_t width) {
   return sizes;
 }
 
-/// The zigzag split: the sequence is cut into 2p chunks and rank r holds chunks r and 2p-1-r, in that order, so that a
-/// causal mask gives every rank the same work. Ranges are of positions; either chunk may be empty.
+/// The zigzag split: the sequence is cut into 2p chunks and rank r holds chunks r and 2p-1-r, in that order,
+/// so that a causal mask gives every rank the same work. Ranges are of positions; either chunk may be empty.
 struct Zigzag {
   int64_t s = 0;
   int p = 1;
 
-  std::array<Range, 2> Chunks(int rank) const { return {Part(s, 2 * p, rank), Part(s, 2 * p, 2 * p - 1 - rank)}; }
+  std::array<Range, 2> Chunks(int rank) const {
+    return {Part(s, 2 * p, rank), Part(s, 2 * p, 2 * p - 1 - rank)};
+  }
   int64_t Rows(int rank) const {
     const auto chunks = Chunks(rank);
     return chunks[0].size() + chunks[1].size();

@@ -11,21 +11,22 @@ enum class Pass {
   kEmbeddingForward,
   kAttentionForward,
   kMlpForward,
-  kLossForward,        // pass 1: log-sum-exp
-  kLossBackward,       // pass 2: both gradients
-  kOutputProjection,   // recomputed in backward
+  kLossForward,       // pass 1: log-sum-exp
+  kLossBackward,      // pass 2: both gradients
+  kOutputProjection,  // recomputed in backward
   kMlpBackward,
   kAttentionBackward,
-  kAttentionHome,      // dK, dV come home behind the query half of the projections' gradients
+  kAttentionHome,  // dK, dV come home behind the query half of the projections' gradients
   kEmbeddingBackward,
-  kFinish,             // hops for which no compute was left
+  kFinish,  // hops for which no compute was left
 };
 inline constexpr int kPasses = 11;
 
 inline std::string_view PassName(Pass pass) {
   static constexpr std::string_view kNames[kPasses] = {
-      "embedding_forward", "attention_forward", "mlp_forward",    "loss_forward",       "loss_backward", "output_projection",
-      "mlp_backward",      "attention_backward", "attention_home", "embedding_backward", "finish"};
+      "embedding_forward", "attention_forward",  "mlp_forward",  "loss_forward",
+      "loss_backward",     "output_projection",  "mlp_backward", "attention_backward",
+      "attention_home",    "embedding_backward", "finish"};
   return kNames[static_cast<int>(pass)];
 }
 

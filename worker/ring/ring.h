@@ -2,21 +2,23 @@
 
 // The ring pass: the one mechanism that moves everything.
 //
-// A pass is p steps. In each, one hop of whatever is aboard (a group of sends to rank r + 1 and receives from r - 1) runs on
-// the communication stream while the compute stream runs the step's unit:
+// A pass is p steps. In each, one hop of whatever is aboard (a group of sends to rank r + 1 and receives from
+// r - 1) runs on the communication stream while the compute stream runs the step's unit:
 //
 //     comm      wait for compute t-1 | hop t: send what was worked on, receive what comes next
-//     compute                        | unit(t)                                               | wait for hop t | arrivals
+//     compute                        | unit(t)                                               | wait for hop t
+//     | arrivals
 //
 // These two waits, one each way, are all the ordering there is, and both are needed:
 //   hop t waits for compute t-1   it sends what compute t-1 wrote and overwrites what compute t-1 read
 //   compute t+1 waits for hop t   it reads what hop t received and overwrites what hop t sent
 // Step 0 works on what is at home already, so no pass starts with a bubble.
 //
-// What travels is a Traveller: the shards of a pass (slots.h), gradient accumulators (accumulators.h), the next head group's
-// weights and the previous group's gradients (gather.h). Travellers board and then make one hop with every step, whichever
-// pass the step belongs to, until they are done; so the home hop of one pass, or the weights for the next, hide behind
-// the compute of another. All ranks board the same travellers in the same order: that fixes the order of all messages.
+// What travels is a Traveller: the shards of a pass (slots.h), gradient accumulators (accumulators.h), the
+// next head group's weights and the previous group's gradients (gather.h). Travellers board and then make one
+// hop with every step, whichever pass the step belongs to, until they are done; so the home hop of one pass,
+// or the weights for the next, hide behind the compute of another. All ranks board the same travellers in the
+// same order: that fixes the order of all messages.
 //
 // Used by one rank's compute thread.
 

@@ -19,7 +19,8 @@ class TravellingShards : public Traveller {
     kReuse,  // from step 1 on the own shard's place is one of the two slots: K and V are not needed again
   };
 
-  /// `home`: flat [1, size], the own shard first; with kReuse it has room for the largest shard. sizes[j]: elements of shard j.
+  /// `home`: flat [1, size], the own shard first; with kReuse it has room for the largest shard. sizes[j]:
+  /// elements of shard j.
   TravellingShards(Ring& ring, const Matrix& home, Home use, std::vector<int64_t> sizes);
 
   /// The shard that this rank works on now, and its elements, flat [1, sizes[shard()]].

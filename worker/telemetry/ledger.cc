@@ -7,8 +7,8 @@
 namespace metp {
 
 std::string_view MemoryCategoryName(MemoryCategory category) {
-  static constexpr std::string_view kNames[kMemoryCategories] = {"weights",   "optimizer", "gradients", "activations",
-                                                                 "transient", "ring",      "workspace"};
+  static constexpr std::string_view kNames[kMemoryCategories] = {
+      "weights", "optimizer", "gradients", "activations", "transient", "ring", "workspace"};
   return kNames[static_cast<int>(category)];
 }
 
@@ -17,12 +17,12 @@ absl::Status MemoryLedger::Take(MemoryCategory category, std::string_view tag, i
   if (bytes > capacity_ - total_) {
     std::string held;
     for (int i = 0; i < kMemoryCategories; ++i) {
-      absl::StrAppend(&held, i ? ", " : "", std::string(MemoryCategoryName(static_cast<MemoryCategory>(i))), " ",
-                      current_[i]);
+      absl::StrAppend(&held, i ? ", " : "", std::string(MemoryCategoryName(static_cast<MemoryCategory>(i))),
+                      " ", current_[i]);
     }
     return absl::ResourceExhaustedError(absl::StrCat("out of memory: asked for ", bytes, " bytes of ",
-                                                     std::string(MemoryCategoryName(category)), ", ", total_, " of ",
-                                                     capacity_, " are held (", held, ")"));
+                                                     std::string(MemoryCategoryName(category)), ", ", total_,
+                                                     " of ", capacity_, " are held (", held, ")"));
   }
   current_[static_cast<int>(category)] += bytes;
   total_ += bytes;
@@ -70,6 +70,13 @@ int64_t MemoryLedger::tag_peak(std::string_view tag) const {
   MutexLock lock(mutex_);
   auto it = tags_.find(tag);
   return it == tags_.end() ? 0 : it->second.peak;
+}
+
+std::map<std::string, int64_t> MemoryLedger::tag_peaks() const {
+  MutexLock lock(mutex_);
+  std::map<std::string, int64_t> peaks;
+  for (const auto& [name, tag] : tags_) peaks[name] = tag.peak;
+  return peaks;
 }
 
 void MemoryLedger::ResetPeaks() {

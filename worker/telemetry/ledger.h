@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory ledger: every byte a rank takes goes through one, by category and tag, so that "peak memory" is counted and
-// never estimated. One per rank; any thread may call it.
+// The memory ledger: every byte a rank takes goes through one, by category and tag, so that "peak memory" is
+// counted and never estimated. One per rank; any thread may call it.
 
 #include <array>
 #include <cstdint>
@@ -30,8 +30,9 @@ class MemoryLedger {
   MemoryLedger(const MemoryLedger&) = delete;
   MemoryLedger& operator=(const MemoryLedger&) = delete;
 
-  /// Enters an allocation. ResourceExhausted when it would pass the capacity, naming what was asked for and what is held
-  /// by category; nothing is entered then. `tag` (may be empty) names a purpose whose own peak is of interest.
+  /// Enters an allocation. ResourceExhausted when it would pass the capacity, naming what was asked for and
+  /// what is held by category; nothing is entered then. `tag` (may be empty) names a purpose whose own peak
+  /// is of interest.
   absl::Status Take(MemoryCategory category, std::string_view tag, int64_t bytes);
   /// Must match an earlier Take.
   void Release(MemoryCategory category, std::string_view tag, int64_t bytes);
@@ -43,6 +44,7 @@ class MemoryLedger {
   BytesByCategory at_peak() const;
   /// Most bytes ever held at once under `tag`; 0 for a tag never used.
   int64_t tag_peak(std::string_view tag) const;
+  std::map<std::string, int64_t> tag_peaks() const;
   /// Starts the peaks (total and tags) afresh from what is held now.
   void ResetPeaks();
 

@@ -1,5 +1,5 @@
-// The golden vectors over real processes: three ranks, each a process of its own, joined by Gloo over TCP. The test program
-// starts itself again as each rank.
+// The golden vectors over real processes: three ranks, each a process of its own, joined by Gloo over TCP.
+// The test program starts itself again as each rank.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -29,11 +29,10 @@ void WriteResult(const std::string& path, double loss, GoldenRank& model) {
   std::ofstream file(path, std::ios::binary);
   file.precision(17);  // every fp32 and fp64 value survives
   file << loss << "\n";
-  model.parameters().Export(model.parameters().gradient_arenas(),
-                            [&](const Piece& piece, int64_t i, int64_t j, float value) {
-                              file << piece.name << " " << piece.rows * piece.cols << " " << i * piece.cols + j << " "
-                                   << value << "\n";
-                            });
+  model.parameters().Export(model.parameters().gradient_arenas(), [&](const Piece& piece, int64_t i,
+                                                                      int64_t j, float value) {
+    file << piece.name << " " << piece.rows * piece.cols << " " << i * piece.cols + j << " " << value << "\n";
+  });
 }
 
 void ReadResult(const std::string& path, Result& result) {
@@ -81,10 +80,13 @@ class Ranks {
     for (int rank = 0; rank < kRanks; ++rank) {
       RankCommand command;
       command.program = std::filesystem::read_symlink("/proc/self/exe");
-      command.arguments = {"golden-rank", model, std::to_string(rank), packed ? "packed" : "plain", Path(folder, rank)};
+      command.arguments = {"golden-rank", model, std::to_string(rank), packed ? "packed" : "plain",
+                           Path(folder, rank)};
       RankCallbacks callbacks;
       callbacks.on_message = [this, rank](const v1::FromRank& message) { OnMessage(rank, message); };
-      callbacks.on_output = [rank](std::string_view line) { std::cerr << "rank " << rank << ": " << line << "\n"; };
+      callbacks.on_output = [rank](std::string_view line) {
+        std::cerr << "rank " << rank << ": " << line << "\n";
+      };
       callbacks.on_exit = [](const RankExit&) {};
       MutexLock lock(mutex_);  // no message is handled before all are known
       auto process = RankProcess::Start(command, callbacks);
@@ -136,7 +138,8 @@ TEST_P(GlooGolden, ThreeProcessesEqualTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, GlooGolden, ::testing::Values("gpt2", "llama", "bidirectional", "llama_d64"),
+INSTANTIATE_TEST_SUITE_P(Processes, GlooGolden,
+                         ::testing::Values("gpt2", "llama", "bidirectional", "llama_d64"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

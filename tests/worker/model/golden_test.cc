@@ -1,12 +1,12 @@
-// p ranks together give the reference's loss and gradients, whatever p, head groups, tiles and kind of attention, and the
-// reference's losses over eight steps of AdamW.
+// p ranks together give the reference's loss and gradients, whatever p, head groups, tiles and kind of
+// attention, and the reference's losses over eight steps of AdamW.
+
+#include "tests/support/golden.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <mutex>
-
-#include "tests/support/golden.h"
 
 namespace metp::testing {
 namespace {
@@ -19,8 +19,8 @@ struct Case {
 class GoldenVectors : public ::testing::TestWithParam<Case> {};
 
 void ExpectGradients(const Golden& golden, const Cut& cut, bool packed) {
-  SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows << (cut.tiled ? ", tiled" : ", flash")
-                                    << (packed ? ", packed" : ""));
+  SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows
+                                    << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : ""));
   std::mutex mutex;
   Tensors gradients;
   std::vector<StepTotals> totals(cut.p);
@@ -44,15 +44,17 @@ TEST_P(GoldenVectors, LossAndGradientsEqualTheReference) {
   for (int c : {1, 2, 3}) {
     for (int64_t tile_rows : {0, 2}) {
       for (bool tiled : {false, true}) {
-        for (bool packed : {false, true}) ExpectGradients(golden, {GetParam().p, c, tile_rows, tiled}, packed);
+        for (bool packed : {false, true})
+          ExpectGradients(golden, {GetParam().p, c, tile_rows, tiled}, packed);
       }
     }
   }
 }
 
-/// The first gradient of one element of the bidirectional model's l0.b1 is 4.5e-8, beside a largest of 3.3e-2 and AdamW's eps
-/// of 1e-8: its first update is a function of fp32 rounding (the reference itself run in float32 is off by 1e-8 there, and
-/// its losses by 5e-5). That one tensor's first step is taken from the reference; everything else is the engine's own.
+/// The first gradient of one element of the bidirectional model's l0.b1 is 4.5e-8, beside a largest of 3.3e-2
+/// and AdamW's eps of 1e-8: its first update is a function of fp32 rounding (the reference itself run in
+/// float32 is off by 1e-8 there, and its losses by 5e-5). That one tensor's first step is taken from the
+/// reference; everything else is the engine's own.
 void UseReferenceB1(const Golden& golden, GoldenRank& model) {
   const std::vector<double>& reference = golden.tensors.at("grad.l0.b1").values;
   const std::vector<float> b1(reference.begin(), reference.end());

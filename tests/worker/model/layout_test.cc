@@ -40,12 +40,15 @@ TEST(ParameterLayout, HoldsEveryElementExactlyOnce) {
             whole.resize(piece.rows * piece.cols);
             for (int64_t i = 0; i < piece.row.size(); ++i) {
               for (int64_t j = 0; j < piece.col.size(); ++j) {
-                ++(piece.matrix ? matrices : vectors).at(piece.offset + i * piece.row_stride + j * piece.col_stride);
-                if (piece.matrix || rank == 0) ++whole.at((piece.row.begin + i) * piece.cols + piece.col.begin + j);
+                ++(piece.matrix ? matrices : vectors)
+                      .at(piece.offset + i * piece.row_stride + j * piece.col_stride);
+                if (piece.matrix || rank == 0)
+                  ++whole.at((piece.row.begin + i) * piece.cols + piece.col.begin + j);
               }
             }
           }
-          EXPECT_EQ(matrices, std::vector<int>(matrices.size(), 1)) << "p " << p << " c " << c << " rank " << rank;
+          EXPECT_EQ(matrices, std::vector<int>(matrices.size(), 1))
+              << "p " << p << " c " << c << " rank " << rank;
           EXPECT_EQ(vectors, std::vector<int>(vectors.size(), 1));
         }
         for (const auto& [name, counts] : held) EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
@@ -57,17 +60,19 @@ TEST(ParameterLayout, HoldsEveryElementExactlyOnce) {
 TEST(InitializeWeights, GivesTheSameValuesForAnyDegreeAndHeadGroups) {
   const ModelConfig config = Config(true);
   std::map<std::string, std::map<std::pair<int64_t, int64_t>, float>> first;
-  for (auto [p, c] : {std::pair{1, 1}, {3, 2}, {4, 3}}) {
+  for (const auto& cut : {std::pair{1, 1}, {3, 2}, {4, 3}}) {
+    const int p = cut.first, c = cut.second;
     for (int rank = 0; rank < p; ++rank) {
       MemoryLedger ledger;
       auto backend = MakeCpuBackend(1, ledger);
       Parameters parameters(*backend, ParameterLayout(config, p, rank, c));
       InitializeWeights(parameters, config, 7);
-      parameters.Export(parameters.weight_arenas(), [&](const Piece& piece, int64_t i, int64_t j, float value) {
-        const auto [at, inserted] = first[piece.name].try_emplace({i, j}, value);
-        EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
-        EXPECT_TRUE(inserted || p > 1);
-      });
+      parameters.Export(parameters.weight_arenas(),
+                        [&](const Piece& piece, int64_t i, int64_t j, float value) {
+                          const auto [at, inserted] = first[piece.name].try_emplace({i, j}, value);
+                          EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
+                          EXPECT_TRUE(inserted || p > 1);
+                        });
     }
   }
 }

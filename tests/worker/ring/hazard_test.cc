@@ -1,5 +1,5 @@
-// The ring's two waits a step are enough, and none can be left out: on a device whose streams are really asynchronous, taking
-// any one away lets a hop and a kernel touch the same slot at once.
+// The ring's two waits a step are enough, and none can be left out: on a device whose streams are really
+// asynchronous, taking any one away lets a hop and a kernel touch the same slot at once.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,8 +51,8 @@ class Layer {
   Recorder& recorder() { return recorder_; }
 
  private:
-  /// The first group's weights, gathered with no compute beside the hops: their waits order nothing but the two ends, so they
-  /// are not among those that must each be needed.
+  /// The first group's weights, gathered with no compute beside the hops: their waits order nothing but the
+  /// two ends, so they are not among those that must each be needed.
   std::shared_ptr<WeightGather> Gathered(AttentionUnit& unit) {
     recorder_.numbered = false;
     auto first = unit.Prefetch(weights_);

@@ -77,7 +77,8 @@ TEST(AttentionMemory, TiledScoresStayBelowOneOverPCubed) {
 
 TEST(AttentionMemory, TiledScoresFallEightfoldFromTwoRanksToFour) {
   const Peaks two = TiledAttention(2, 128, 8, 4), four = TiledAttention(4, 128, 8, 4);
-  for (double ratio : {static_cast<double>(two.forward) / four.forward, static_cast<double>(two.backward) / four.backward}) {
+  for (double ratio :
+       {static_cast<double>(two.forward) / four.forward, static_cast<double>(two.backward) / four.backward}) {
     EXPECT_GE(ratio, 7.8);
     EXPECT_LE(ratio, 8.2);
   }

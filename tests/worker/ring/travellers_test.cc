@@ -1,5 +1,6 @@
-// What travels arrives: shards, accumulators, gathered weights and scattered gradients, with shards of unequal size, over a
-// real ring of threads. (Under thread sanitizer this is also the proof that the ring's waits order real memory.)
+// What travels arrives: shards, accumulators, gathered weights and scattered gradients, with shards of
+// unequal size, over a real ring of threads. (Under thread sanitizer this is also the proof that the ring's
+// waits order real memory.)
 
 #include <gtest/gtest.h>
 
@@ -15,7 +16,8 @@ namespace {
 
 /// A rank of the ring with the CPU backend, and small matrices of known content.
 struct Rank {
-  explicit Rank(Communicator& communicator) : backend(MakeCpuBackend(1, ledger)), ring(*backend, communicator) {}
+  explicit Rank(Communicator& communicator)
+      : backend(MakeCpuBackend(1, ledger)), ring(*backend, communicator) {}
 
   Tensor Make(int64_t rows, int64_t cols, const std::function<float(int64_t, int64_t)>& value) {
     std::vector<float> host;
@@ -78,7 +80,8 @@ TEST(TravellingAccumulators, BringEveryRanksContributionHomeAndKeepWhatWasThere)
             const Matrix to = sums->contribution();
             const int shard = HeldShard(rank, t, p);
             ASSERT_EQ(to.size(), sizes[shard]);
-            const Tensor mine = me.Make(1, to.size(), [&](int64_t, int64_t) { return std::pow(2.0f, rank) * (shard + 1); });
+            const Tensor mine =
+                me.Make(1, to.size(), [&](int64_t, int64_t) { return std::pow(2.0f, rank) * (shard + 1); });
             if (sums->beta() == 0) me.backend->Fill(to, 0);
             me.backend->Add(mine, to);
           });
@@ -96,8 +99,10 @@ TEST(WeightGather, BringsEveryPieceToEveryRank) {
     RunLocalRanks(p, [&](int rank, Communicator& communicator) {
       Rank me(communicator);
       const Range rows = Part(h, p, rank);
-      const Tensor qkv = me.Make(rows.size(), 3, [&](int64_t i, int64_t j) { return 10 * (rows.begin + i) + j; });
-      const Tensor out_t = me.Make(rows.size(), 2, [&](int64_t i, int64_t j) { return -10 * (rows.begin + i) - j; });
+      const Tensor qkv =
+          me.Make(rows.size(), 3, [&](int64_t i, int64_t j) { return 10 * (rows.begin + i) + j; });
+      const Tensor out_t =
+          me.Make(rows.size(), 2, [&](int64_t i, int64_t j) { return -10 * (rows.begin + i) - j; });
       auto gather = std::make_shared<WeightGather>(me.ring, GroupShard{qkv, out_t}, h);
       me.ring.Board(gather);
       me.ring.Finish(Pass::kFinish, *gather);
@@ -143,7 +148,8 @@ TEST(Ring, ABrokenRingEndsTheStepWithTheFirstReason) {
   auto communicators = MakeLocalCommunicators(2);
   Rank me(*communicators[0]);
   const Tensor home = me.Make(1, 4, [](int64_t, int64_t) { return 1; });
-  me.ring.Board(std::make_shared<TravellingShards>(me.ring, home, TravellingShards::Home::kKeep, std::vector<int64_t>{4, 4}));
+  me.ring.Board(std::make_shared<TravellingShards>(me.ring, home, TravellingShards::Home::kKeep,
+                                                   std::vector<int64_t>{4, 4}));
   communicators[0]->Abort(absl::DataLossError("the reason"));
   try {
     me.ring.Step(Pass::kMlpForward, [] {});

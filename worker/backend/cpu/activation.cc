@@ -9,7 +9,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/activation.cc"
 #include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 

@@ -52,18 +52,22 @@ void CpuBackend::AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim
 }
 
 void CpuBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
-                                   const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) {
+                                   const Matrix& delta, const Matrix& dq, const Matrix& dk,
+                                   const Matrix& dv) {
   RequireBlock(block);
   const int64_t nq = block.q.rows, nk = block.k.rows, d = block.head_dim;
   Require(IsF32(d_o, nq, block.heads * d) && IsF32(lse, nq, block.heads) && IsF32(delta, nq, block.heads) &&
-              IsF32(dq, nq, block.heads * d) && IsF32(dk, nk, block.kv_heads * d) && IsF32(dv, nk, block.kv_heads * d),
-          "AttentionBackward expects fp32 d_o, dq [nq, heads * d], lse, delta [nq, heads], dk, dv [nk, kv_heads * d]");
+              IsF32(dq, nq, block.heads * d) && IsF32(dk, nk, block.kv_heads * d) &&
+              IsF32(dv, nk, block.kv_heads * d),
+          "AttentionBackward expects fp32 d_o, dq [nq, heads * d], lse, delta [nq, heads], dk, dv [nk, "
+          "kv_heads * d]");
   if (nq == 0 || nk == 0) return;
   const Team team{threads_, Scratch(0), kScratchFloats};
   if (block.scores.empty()) {
     FlashBackward(team, block, d_o, lse, delta, dq, dk, dv);
   } else {
-    Require(IsF32(block.scores, 2 * block.heads * nq, nk), "AttentionBackward expects fp32 scores [2 * heads * nq, nk]");
+    Require(IsF32(block.scores, 2 * block.heads * nq, nk),
+            "AttentionBackward expects fp32 scores [2 * heads * nq, nk]");
     TiledBackward(team, block, d_o, lse, delta, dq, dk, dv);
   }
 }

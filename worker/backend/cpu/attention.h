@@ -1,7 +1,7 @@
 #pragma once
 
-// The two ways to compute a block of attention, behind CpuBackend's attention operations. Both are exact. Owned by
-// CpuBackend, called from the rank's compute thread, spread over its team.
+// The two ways to compute a block of attention, behind CpuBackend's attention operations. Both are exact.
+// Owned by CpuBackend, called from the rank's compute thread, spread over its team.
 
 #include <cstdint>
 

@@ -1,12 +1,13 @@
-// Fused attention. Work is cut into tiles of query rows x keys; a tile's scores live in the scratch of the thread that works
-// on it and are gone when the tile is.
+// Fused attention. Work is cut into tiles of query rows x keys; a tile's scores live in the scratch of the
+// thread that works on it and are gone when the tile is.
 //
-// Forward: one task per (head, query tile); it walks the tile's keys and keeps the running maximum, sum and output, starting
-// from the state that o and lse hold. Tasks write nothing in common.
+// Forward: one task per (head, query tile); it walks the tile's keys and keeps the running maximum, sum and
+// output, starting from the state that o and lse hold. Tasks write nothing in common.
 //
-// Backward: one task per (kv head, query tile i, key tile j). Two tasks write the same rows of dq, dk or dv only if they
-// share the kv head and one of i and j, so tasks run in phases: phase s holds the pairs with i = (j + s) mod tiles, of
-// which no two share either. No task needs sums of its own, and each row's sum has one order whatever the threads.
+// Backward: one task per (kv head, query tile i, key tile j). Two tasks write the same rows of dq, dk or dv
+// only if they share the kv head and one of i and j, so tasks run in phases: phase s holds the pairs with i =
+// (j + s) mod tiles, of which no two share either. No task needs sums of its own, and each row's sum has one
+// order whatever the threads.
 
 #include <cmath>
 #include <limits>
@@ -19,7 +20,8 @@
 namespace metp::cpu {
 namespace {
 
-// Chosen by measuring: two tiles of the backward pass stay in a 1 MiB second-level cache beside their operands.
+// Chosen by measuring: two tiles of the backward pass stay in a 1 MiB second-level cache beside their
+// operands.
 constexpr int64_t kForwardRows = 256;
 constexpr int64_t kForwardKeys = 512;
 constexpr int64_t kBackwardRows = 256;
@@ -84,8 +86,8 @@ void FlashBackward(const Team& team, const AttentionBlock& block, const Matrix& 
         const Operand q{At(block.q, row, head * d), block.q.stride}, g{At(d_o, row, head * d), d_o.stride};
         Sgemm(rows, keys, d, block.scale, q, k_t, 0, p, keys);
         Sgemm(rows, keys, d, 1, g, v_t, 0, ds, keys);
-        SoftmaxBackward(block, row, rows, key, keys, p, ds, keys, At(lse, row, head), lse.stride, At(delta, row, head),
-                        delta.stride);
+        SoftmaxBackward(block, row, rows, key, keys, p, ds, keys, At(lse, row, head), lse.stride,
+                        At(delta, row, head), delta.stride);
         Sgemm(keys, d, rows, 1, {p, keys, Transpose::kYes}, g, 1, At(dv, key, kv * d), dv.stride);
         Sgemm(keys, d, rows, 1, {ds, keys, Transpose::kYes}, q, 1, At(dk, key, kv * d), dk.stride);
         Sgemm(rows, d, keys, 1, {ds, keys}, k, 1, At(dq, row, head * d), dq.stride);

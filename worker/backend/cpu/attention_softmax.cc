@@ -2,12 +2,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/attention_softmax.cc"
-#include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "hwy/foreach_target.h"  // first of the Highway headers
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
@@ -30,8 +29,9 @@ HWY_INLINE float Exponentials(float* x, int64_t n, float max) {
   });
 }
 
-void ForwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key, int64_t keys,
-                 float* scores, int64_t scores_stride, RunningRow* running, float* o, int64_t o_stride) {
+void ForwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key,
+                 int64_t keys, float* scores, int64_t scores_stride, RunningRow* running, float* o,
+                 int64_t o_stride) {
   for (int64_t row = 0; row < rows; ++row, scores += scores_stride, o += o_stride) {
     const KeySpan seen = RowSpan(block, first_row + row).Within(first_key, first_key + keys);
     if (seen.empty()) {
@@ -55,9 +55,9 @@ void ForwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, i
   }
 }
 
-void BackwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key, int64_t keys,
-                  float* scores, float* d_p, int64_t scores_stride, const float* lse, int64_t lse_stride,
-                  const float* delta, int64_t delta_stride) {
+void BackwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key,
+                  int64_t keys, float* scores, float* d_p, int64_t scores_stride, const float* lse,
+                  int64_t lse_stride, const float* delta, int64_t delta_stride) {
   const F32 d;
   const V32 scale = hn::Set(d, block.scale);
   for (int64_t row = 0; row < rows; ++row, scores += scores_stride, d_p += scores_stride) {
@@ -83,7 +83,8 @@ void BackwardRows(const AttentionBlock& block, int64_t first_row, int64_t rows, 
 void ScaleOne(float* o, int64_t n, float factor) { Scale(o, n, factor); }
 
 float Dot(const float* a, const float* b, int64_t n) {
-  return SumOver(n, [&](size_t i, auto lanes) HWY_ATTR { return hn::Mul(lanes.Load(a + i), lanes.Load(b + i)); });
+  return SumOver(
+      n, [&](size_t i, auto lanes) HWY_ATTR { return hn::Mul(lanes.Load(a + i), lanes.Load(b + i)); });
 }
 
 }  // namespace metp::cpu::HWY_NAMESPACE
@@ -96,20 +97,23 @@ HWY_EXPORT(BackwardRows);
 HWY_EXPORT(ScaleOne);
 HWY_EXPORT(Dot);
 
-void SoftmaxForward(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key, int64_t keys,
-                    float* scores, int64_t scores_stride, RunningRow* running, float* o, int64_t o_stride) {
+void SoftmaxForward(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key,
+                    int64_t keys, float* scores, int64_t scores_stride, RunningRow* running, float* o,
+                    int64_t o_stride) {
   HWY_DYNAMIC_DISPATCH(ForwardRows)
   (block, first_row, rows, first_key, keys, scores, scores_stride, running, o, o_stride);
 }
 
-void SoftmaxBackward(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key, int64_t keys,
-                     float* scores, float* d_p, int64_t scores_stride, const float* lse, int64_t lse_stride,
-                     const float* delta, int64_t delta_stride) {
+void SoftmaxBackward(const AttentionBlock& block, int64_t first_row, int64_t rows, int64_t first_key,
+                     int64_t keys, float* scores, float* d_p, int64_t scores_stride, const float* lse,
+                     int64_t lse_stride, const float* delta, int64_t delta_stride) {
   HWY_DYNAMIC_DISPATCH(BackwardRows)
   (block, first_row, rows, first_key, keys, scores, d_p, scores_stride, lse, lse_stride, delta, delta_stride);
 }
 
-void ScaleRow(float* o, int64_t head_dim, float factor) { HWY_DYNAMIC_DISPATCH(ScaleOne)(o, head_dim, factor); }
+void ScaleRow(float* o, int64_t head_dim, float factor) {
+  HWY_DYNAMIC_DISPATCH(ScaleOne)(o, head_dim, factor);
+}
 
 float DotRow(const float* a, const float* b, int64_t d) { return HWY_DYNAMIC_DISPATCH(Dot)(a, b, d); }
 

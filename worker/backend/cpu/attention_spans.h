@@ -1,6 +1,7 @@
 #pragma once
 
-// Which keys of a block a range of query rows sees: the part of attention that is only about indices. Pure; any thread.
+// Which keys of a block a range of query rows sees: the part of attention that is only about indices. Pure;
+// any thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,11 +20,13 @@ struct KeySpan {
 /// Keys of the block that query row `row` sees.
 inline KeySpan RowSpan(const AttentionBlock& block, int64_t row) {
   const int32_t* visible = block.visible.i32() + row * block.visible.stride;
-  const KeySpan span = KeySpan{visible[0] - block.key_position, visible[1] - block.key_position}.Within(0, block.k.rows);
+  const KeySpan span =
+      KeySpan{visible[0] - block.key_position, visible[1] - block.key_position}.Within(0, block.k.rows);
   return span.empty() ? KeySpan{} : span;
 }
 
-/// Keys that at least one, and that all, of a range of query rows see. `some` is the shortest span that holds the former.
+/// Keys that at least one, and that all, of a range of query rows see. `some` is the shortest span that holds
+/// the former.
 struct RangeSpans {
   KeySpan some, all;
 };
@@ -42,13 +45,14 @@ inline RangeSpans SpansOf(const AttentionBlock& block, int64_t first_row, int64_
   return spans;
 }
 
-/// Query rows per strip where only some of a tile's keys are visible: the shorter, the less is computed in vain along a
-/// causal diagonal, and the less efficient each product.
+/// Query rows per strip where only some of a tile's keys are visible: the shorter, the less is computed in
+/// vain along a causal diagonal, and the less efficient each product.
 inline constexpr int64_t kStripRows = 64;
 
-/// Covers what rows [first_row, last_row) see of keys [first_key, last_key) with rectangles of at most `key_tile` keys:
-/// f(row_begin, row_end, key_begin, key_end). Keys that all rows see are taken at full height; the rest in strips of rows,
-/// each as wide as its rows need. Every key is in at most one rectangle per row.
+/// Covers what rows [first_row, last_row) see of keys [first_key, last_key) with rectangles of at most
+/// `key_tile` keys: f(row_begin, row_end, key_begin, key_end). Keys that all rows see are taken at full
+/// height; the rest in strips of rows, each as wide as its rows need. Every key is in at most one rectangle
+/// per row.
 template <class F>
 void ForEachRectangle(const AttentionBlock& block, int64_t first_row, int64_t last_row, int64_t first_key,
                       int64_t last_key, int64_t key_tile, const F& f) {

@@ -1,5 +1,6 @@
-// Attention with its scores materialised, for all heads of a block at once: the path whose memory the caller decides.
-// Scores of head x are rows [x * nq, (x + 1) * nq) of block.scores; in backward those hold P, and as many rows below, dP.
+// Attention with its scores materialised, for all heads of a block at once: the path whose memory the caller
+// decides. Scores of head x are rows [x * nq, (x + 1) * nq) of block.scores; in backward those hold P, and as
+// many rows below, dP.
 
 #include <cmath>
 #include <limits>
@@ -18,10 +19,11 @@ constexpr int64_t kTaskRows = 32;  // query rows of one head per pointwise task
 template <class F>
 void ForEachHeadRows(const Team& team, const AttentionBlock& block, const F& f) {
   const int64_t nq = block.q.rows, pieces = (nq + kTaskRows - 1) / kTaskRows;
-  ParallelTasks(TeamFor(team.threads, block.scores.size()), pieces * block.heads, [&](int thread, int64_t task) {
-    const int64_t first = task % pieces * kTaskRows;
-    f(thread, task / pieces, first, std::min(nq, first + kTaskRows));
-  });
+  ParallelTasks(TeamFor(team.threads, block.scores.size()), pieces * block.heads,
+                [&](int thread, int64_t task) {
+                  const int64_t first = task % pieces * kTaskRows;
+                  f(thread, task / pieces, first, std::min(nq, first + kTaskRows));
+                });
 }
 
 }  // namespace
@@ -70,12 +72,13 @@ void TiledBackward(const Team& team, const AttentionBlock& block, const Matrix& 
     const int64_t kv = head * block.kv_heads / block.heads;
     Sgemm(nq, nk, d, block.scale, {At(block.q, 0, head * d), block.q.stride},
           {At(block.k, 0, kv * d), block.k.stride, Transpose::kYes}, 0, At(p, head * nq, 0), p.stride);
-    Sgemm(nq, nk, d, 1, {At(d_o, 0, head * d), d_o.stride}, {At(block.v, 0, kv * d), block.v.stride, Transpose::kYes},
-          0, At(ds, head * nq, 0), ds.stride);
+    Sgemm(nq, nk, d, 1, {At(d_o, 0, head * d), d_o.stride},
+          {At(block.v, 0, kv * d), block.v.stride, Transpose::kYes}, 0, At(ds, head * nq, 0), ds.stride);
   }
   ForEachHeadRows(team, block, [&](int thread, int64_t head, int64_t first, int64_t last) {
-    SoftmaxBackward(block, first, last - first, 0, nk, At(p, head * nq + first, 0), At(ds, head * nq + first, 0),
-                    p.stride, At(lse, first, head), lse.stride, At(delta, first, head), delta.stride);
+    SoftmaxBackward(block, first, last - first, 0, nk, At(p, head * nq + first, 0),
+                    At(ds, head * nq + first, 0), p.stride, At(lse, first, head), lse.stride,
+                    At(delta, first, head), delta.stride);
   });
   for (int64_t head = 0; head < block.heads; ++head) {
     const int64_t kv = head * block.kv_heads / block.heads;

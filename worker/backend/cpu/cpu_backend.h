@@ -1,8 +1,9 @@
 #pragma once
 
-// The CPU backend: fp32, synchronous (an operation is done when its call returns), spread over `threads` threads. The
-// operations stand in the file of their concern (norm.cc, attention.cc, ...); this class is only their common ground.
-// Owned by a rank and used from its compute thread; several may live in one process, each on a thread of its own.
+// The CPU backend: fp32, synchronous (an operation is done when its call returns), spread over `threads`
+// threads. The operations stand in the file of their concern (norm.cc, attention.cc, ...); this class is only
+// their common ground. Owned by a rank and used from its compute thread; several may live in one process,
+// each on a thread of its own.
 
 #include <string>
 
@@ -11,13 +12,14 @@
 
 namespace metp::cpu {
 
-/// Scratch of one thread, in floats: the score tiles of an attention block, or a norm's weight-gradient partials.
+/// Scratch of one thread, in floats: the score tiles of an attention block, or a norm's weight-gradient
+/// partials.
 inline constexpr int64_t kScratchFloats = 2 * 256 * 256 + 4096;
 
 class CpuBackend final : public Backend {
  public:
-  /// Takes threads * kScratchFloats * 4 bytes of workspace at once, and no other memory of its own afterwards.
-  /// StepError ResourceExhausted when the ledger has no room for it.
+  /// Takes threads * kScratchFloats * 4 bytes of workspace at once, and no other memory of its own
+  /// afterwards. StepError ResourceExhausted when the ledger has no room for it.
   CpuBackend(int threads, MemoryLedger& ledger);
 
   std::string Describe() const override;
@@ -40,12 +42,13 @@ class CpuBackend final : public Backend {
 
   void AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) override;
   void AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim, const Matrix& delta) override;
-  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse, const Matrix& delta,
-                         const Matrix& dq, const Matrix& dk, const Matrix& dv) override;
+  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
+                         const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) override;
 
-  void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps, const Matrix& y) override;
-  void NormBackward(Norm norm, const Matrix& x, const Matrix& w, float eps, const Matrix& dy, const Matrix& dx,
-                    const Matrix& dw, const Matrix& db) override;
+  void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
+                   const Matrix& y) override;
+  void NormBackward(Norm norm, const Matrix& x, const Matrix& w, float eps, const Matrix& dy,
+                    const Matrix& dx, const Matrix& dw, const Matrix& db) override;
 
   void RopeTable(const Matrix& positions, double theta, const Matrix& table) override;
   void Rope(const Matrix& table, bool inverse, const Matrix& x) override;
@@ -55,16 +58,19 @@ class CpuBackend final : public Backend {
 
   void EmbeddingGather(const Matrix& ids, int64_t first, const Matrix& table, bool accumulate,
                        const Matrix& x) override;
-  void EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx, const Matrix& d_table) override;
+  void EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx,
+                           const Matrix& d_table) override;
 
   void CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
                            const Matrix& target_logit) override;
   void CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
                             float scale) override;
-  void LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets, const Matrix& total) override;
+  void LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets,
+               const Matrix& total) override;
 
   void SumSquares(const Matrix& x, const Matrix& total) override;
-  void AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v, const Matrix& w) override;
+  void AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v,
+             const Matrix& w) override;
 
  protected:
   void* AllocateBytes(int64_t bytes) override { return pool_.Take(bytes); }

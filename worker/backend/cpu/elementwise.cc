@@ -7,7 +7,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/elementwise.cc"
 #include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
@@ -16,9 +15,8 @@ namespace metp::cpu::HWY_NAMESPACE {
 
 /// to += x.
 void AddRun(const float* x, float* to, int64_t n) {
-  ForEachVector(n, [&](size_t i, auto lanes) HWY_ATTR {
-    lanes.Store(hn::Add(lanes.Load(to + i), lanes.Load(x + i)), to + i);
-  });
+  ForEachVector(n, [&](size_t i, auto lanes)
+                       HWY_ATTR { lanes.Store(hn::Add(lanes.Load(to + i), lanes.Load(x + i)), to + i); });
 }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
@@ -93,9 +91,8 @@ void CpuBackend::Fill(const Matrix& x, float value) {
   WithType(x.type, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const T filler = Narrow<T>(value);
-    ForEachRun(threads_, x, x.contiguous(), [&](int64_t row, int64_t col, int64_t n) {
-      std::fill_n(Element<T>(x, row, col), n, filler);
-    });
+    ForEachRun(threads_, x, x.contiguous(),
+               [&](int64_t row, int64_t col, int64_t n) { std::fill_n(Element<T>(x, row, col), n, filler); });
   });
 }
 
@@ -144,7 +141,8 @@ void CpuBackend::Add(const Matrix& x, const Matrix& to) {
 void CpuBackend::AddBias(const Matrix& bias, const Matrix& x) {
   Require(IsF32(bias, 1, x.cols) && x.type == DType::kF32, "AddBias expects fp32 bias [1, cols]");
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) HWY_DYNAMIC_DISPATCH(AddRun)(bias.f32(), At(x, row, 0), x.cols);
+    for (int64_t row = begin; row < end; ++row)
+      HWY_DYNAMIC_DISPATCH(AddRun)(bias.f32(), At(x, row, 0), x.cols);
   });
 }
 

@@ -22,7 +22,8 @@ int64_t ShardRow(const Matrix& ids, int64_t row, int64_t first, const Matrix& ta
 
 void CpuBackend::EmbeddingGather(const Matrix& ids, int64_t first, const Matrix& table, bool accumulate,
                                  const Matrix& x) {
-  Require(ids.type == DType::kI32 && ids.rows == x.rows && IsF32(x, x.rows, table.cols) && table.type == DType::kF32,
+  Require(ids.type == DType::kI32 && ids.rows == x.rows && IsF32(x, x.rows, table.cols) &&
+              table.type == DType::kF32,
           "EmbeddingGather expects int32 ids [n, 1], fp32 table [rows, h] and x [n, h]");
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -37,7 +38,8 @@ void CpuBackend::EmbeddingGather(const Matrix& ids, int64_t first, const Matrix&
   });
 }
 
-void CpuBackend::EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx, const Matrix& d_table) {
+void CpuBackend::EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx,
+                                     const Matrix& d_table) {
   Require(ids.type == DType::kI32 && ids.rows == dx.rows && IsF32(dx, dx.rows, d_table.cols) &&
               d_table.type == DType::kF32,
           "EmbeddingScatterAdd expects int32 ids [n, 1], fp32 dx [n, h] and d_table [rows, h]");

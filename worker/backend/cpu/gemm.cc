@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 #include "worker/backend/cpu/cpu_backend.h"
@@ -15,8 +14,8 @@ namespace metp::cpu {
 
 void SgemmThreads(int threads) { omp_set_num_threads(threads); }
 
-void Sgemm(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, const Operand& b, float beta, float* c,
-           int64_t c_stride) {
+void Sgemm(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, const Operand& b, float beta,
+           float* c, int64_t c_stride) {
   const char ta = a.transpose == Transpose::kYes ? 'T' : 'N';
   const char tb = b.transpose == Transpose::kYes ? 'T' : 'N';
   const dnnl_status_t status =
@@ -27,10 +26,12 @@ void Sgemm(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, const
 void CpuBackend::Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix& b, Transpose tb, float beta,
                       const Matrix& c) {
   const int64_t k = ta == Transpose::kYes ? a.rows : a.cols;
-  Require((ta == Transpose::kYes ? a.cols : a.rows) == c.rows && (tb == Transpose::kYes ? b.rows : b.cols) == c.cols &&
+  Require((ta == Transpose::kYes ? a.cols : a.rows) == c.rows &&
+              (tb == Transpose::kYes ? b.rows : b.cols) == c.cols &&
               (tb == Transpose::kYes ? b.cols : b.rows) == k,
           "Gemm expects op(a) [m, k], op(b) [k, n], c [m, n]");
-  Require(a.type == DType::kF32 && b.type == DType::kF32 && c.type == DType::kF32, "Gemm expects fp32 operands");
+  Require(a.type == DType::kF32 && b.type == DType::kF32 && c.type == DType::kF32,
+          "Gemm expects fp32 operands");
   Require(beta == 0 || beta == 1, "Gemm expects beta 0 or 1");
   if (c.empty()) return;
   if (k == 0) {
@@ -40,7 +41,8 @@ void CpuBackend::Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix& 
   // A view of one row may carry any stride; oneDNN wants at least the row's length.
   auto stride = [](const Matrix& x) { return std::max(x.stride, x.cols); };
   SgemmThreads(threads_);
-  Sgemm(c.rows, c.cols, k, alpha, {a.f32(), stride(a), ta}, {b.f32(), stride(b), tb}, beta, c.f32(), stride(c));
+  Sgemm(c.rows, c.cols, k, alpha, {a.f32(), stride(a), ta}, {b.f32(), stride(b), tb}, beta, c.f32(),
+        stride(c));
 }
 
 }  // namespace metp::cpu
@@ -54,13 +56,12 @@ double MeasureSgemmFlops(int threads) {
   for (const int64_t n : {1024, 2048}) {
     const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
     std::vector<float> c(n * n);
-    // The first round warms caches and threads; the best of the others is the ceiling.
-    for (int round = 0; round < 4; ++round) {
-      const int repeats = n == 1024 ? 8 : 2;
+    // The first calls warm caches and threads. Single calls are long enough to time, and the best of many is
+    // one that nothing else on the machine disturbed.
+    for (int call = 0; call < (n == 1024 ? 30 : 8); ++call) {
       const auto start = Clock::now();
-      for (int i = 0; i < repeats; ++i) cpu::Sgemm(n, n, n, 1, {a.data(), n}, {b.data(), n}, 0, c.data(), n);
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      if (round > 0) best = std::max(best, 2.0 * n * n * n * repeats / seconds);
+      cpu::Sgemm(n, n, n, 1, {a.data(), n}, {b.data(), n}, 0, c.data(), n);
+      best = std::max(best, 2.0 * n * n * n / std::chrono::duration<double>(Clock::now() - start).count());
     }
   }
   return best;

@@ -1,16 +1,16 @@
-// Softmax cross-entropy, tile by tile over the vocabulary. Kernels over one row of a tile, then the operations.
+// Softmax cross-entropy, tile by tile over the vocabulary. Kernels over one row of a tile, then the
+// operations.
 
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/cpu/shapes.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/loss.cc"
-#include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "hwy/foreach_target.h"  // first of the Highway headers
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
@@ -34,9 +34,8 @@ float MergeLogSumExp(const float* x, int64_t n, float lse) {
 void ScaledSoftmax(float* x, int64_t n, float lse, float scale) {
   const F32 d;
   const V32 m = hn::Set(d, lse), s = hn::Set(d, scale);
-  ForEachVector(n, [&](size_t i, auto lanes) HWY_ATTR {
-    lanes.Store(hn::Mul(s, Exp(hn::Sub(lanes.Load(x + i), m))), x + i);
-  });
+  ForEachVector(n, [&](size_t i, auto lanes)
+                       HWY_ATTR { lanes.Store(hn::Mul(s, Exp(hn::Sub(lanes.Load(x + i), m))), x + i); });
 }
 
 }  // namespace metp::cpu::HWY_NAMESPACE
@@ -49,17 +48,20 @@ HWY_EXPORT(ScaledSoftmax);
 
 namespace {
 
-bool IsColumn(const Matrix& m, DType type, int64_t rows) { return m.type == type && m.rows == rows && m.cols == 1; }
+bool IsColumn(const Matrix& m, DType type, int64_t rows) {
+  return m.type == type && m.rows == rows && m.cols == 1;
+}
 int32_t Target(const Matrix& targets, int64_t row) { return targets.i32()[row * targets.stride]; }
 
 }  // namespace
 
-void CpuBackend::CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
-                                     const Matrix& target_logit) {
+void CpuBackend::CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first,
+                                     const Matrix& lse, const Matrix& target_logit) {
   const int64_t n = logits.rows;
-  Require(logits.type == DType::kF32 && IsColumn(targets, DType::kI32, n) && IsColumn(lse, DType::kF32, n) &&
-              IsColumn(target_logit, DType::kF32, n),
-          "CrossEntropyForward expects fp32 logits [m, cols], int32 targets, fp32 lse and target_logit [m, 1]");
+  Require(
+      logits.type == DType::kF32 && IsColumn(targets, DType::kI32, n) && IsColumn(lse, DType::kF32, n) &&
+          IsColumn(target_logit, DType::kF32, n),
+      "CrossEntropyForward expects fp32 logits [m, cols], int32 targets, fp32 lse and target_logit [m, 1]");
   if (logits.empty()) return;
   ParallelRanges(TeamFor(threads_, logits.size()), n, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -73,8 +75,8 @@ void CpuBackend::CrossEntropyForward(const Matrix& logits, const Matrix& targets
   });
 }
 
-void CpuBackend::CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first, const Matrix& lse,
-                                      float scale) {
+void CpuBackend::CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first,
+                                      const Matrix& lse, float scale) {
   const int64_t n = logits.rows;
   Require(logits.type == DType::kF32 && IsColumn(targets, DType::kI32, n) && IsColumn(lse, DType::kF32, n),
           "CrossEntropyBackward expects fp32 logits [m, cols], int32 targets and fp32 lse [m, 1]");
@@ -91,7 +93,8 @@ void CpuBackend::CrossEntropyBackward(const Matrix& logits, const Matrix& target
   });
 }
 
-void CpuBackend::LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets, const Matrix& total) {
+void CpuBackend::LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets,
+                         const Matrix& total) {
   const int64_t n = lse.rows;
   Require(IsColumn(lse, DType::kF32, n) && IsColumn(target_logit, DType::kF32, n) &&
               IsColumn(targets, DType::kI32, n) && total.type == DType::kF64 && total.size() == 1,

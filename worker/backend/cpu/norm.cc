@@ -1,17 +1,17 @@
 // LayerNorm and RMSNorm. Kernels over a range of rows, then the operations.
 //
-// xhat = (x - mean) * rstd with rstd = 1 / sqrt(mean((x - mean)^2) + eps); RMSNorm has mean 0. y = xhat * w + b.
-// With g = dy * w:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), without mean(g) for RMSNorm; dw = sum dy * xhat.
+// xhat = (x - mean) * rstd with rstd = 1 / sqrt(mean((x - mean)^2) + eps); RMSNorm has mean 0. y = xhat * w +
+// b. With g = dy * w:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), without mean(g) for RMSNorm; dw =
+// sum dy * xhat.
 
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/cpu/shapes.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/norm.cc"
-#include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include <cmath>
 
+#include "hwy/foreach_target.h"  // first of the Highway headers
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
@@ -35,8 +35,8 @@ HWY_INLINE RowStatistics Statistics(bool centred, const float* x, size_t h, floa
 }
 
 /// Rows [0, n) of x [n, h] into y. b may be null.
-void NormRows(bool centred, const float* x, int64_t x_stride, const float* w, const float* b, float eps, float* y,
-              int64_t y_stride, int64_t n, int64_t h) {
+void NormRows(bool centred, const float* x, int64_t x_stride, const float* w, const float* b, float eps,
+              float* y, int64_t y_stride, int64_t n, int64_t h) {
   const F32 d;
   for (int64_t row = 0; row < n; ++row, x += x_stride, y += y_stride) {
     const RowStatistics s = Statistics(centred, x, h, eps);
@@ -50,23 +50,22 @@ void NormRows(bool centred, const float* x, int64_t x_stride, const float* w, co
 }
 
 /// dx [n, h], dw, db [h] are added to; db may be null.
-void NormGradientRows(bool centred, const float* x, int64_t x_stride, const float* w, float eps, const float* dy,
-                      int64_t dy_stride, float* dx, int64_t dx_stride, float* dw, float* db, int64_t n, int64_t h) {
+void NormGradientRows(bool centred, const float* x, int64_t x_stride, const float* w, float eps,
+                      const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, float* dw, float* db,
+                      int64_t n, int64_t h) {
   const F32 d;
   for (int64_t row = 0; row < n; ++row, x += x_stride, dy += dy_stride, dx += dx_stride) {
     const RowStatistics s = Statistics(centred, x, h, eps);
     const V32 mean = hn::Set(d, s.mean), rstd = hn::Set(d, s.rstd);
-    float mean_g = 0;
-    if (centred) {
-      mean_g = SumOver(h, [&](size_t i, auto lanes) HWY_ATTR {
-                 return hn::Mul(lanes.Load(dy + i), lanes.Load(w + i));
-               }) / h;
-    }
-    const float mean_gx = SumOver(h, [&](size_t i, auto lanes) HWY_ATTR {
-                            const V32 xhat = hn::Mul(hn::Sub(lanes.Load(x + i), mean), rstd);
-                            return hn::Mul(hn::Mul(lanes.Load(dy + i), lanes.Load(w + i)), xhat);
-                          }) / h;
-    const V32 mg = hn::Set(d, mean_g), mgx = hn::Set(d, mean_gx);
+    float sum_g = 0, sum_gx = 0;
+    SumBothOver(
+        h, sum_g, sum_gx,
+        [&](size_t i, auto lanes) HWY_ATTR { return hn::Mul(lanes.Load(dy + i), lanes.Load(w + i)); },
+        [&](size_t i, auto lanes) HWY_ATTR {
+          const V32 xhat = hn::Mul(hn::Sub(lanes.Load(x + i), mean), rstd);
+          return hn::Mul(hn::Mul(lanes.Load(dy + i), lanes.Load(w + i)), xhat);
+        });
+    const V32 mg = hn::Set(d, centred ? sum_g / h : 0), mgx = hn::Set(d, sum_gx / h);
     ForEachVector(h, [&](size_t i, auto lanes) HWY_ATTR {
       const V32 xhat = hn::Mul(hn::Sub(lanes.Load(x + i), mean), rstd);
       const V32 g = lanes.Load(dy + i);
@@ -79,9 +78,8 @@ void NormGradientRows(bool centred, const float* x, int64_t x_stride, const floa
 }
 
 void AddPartial(const float* x, float* to, int64_t n) {
-  ForEachVector(n, [&](size_t i, auto lanes) HWY_ATTR {
-    lanes.Store(hn::Add(lanes.Load(to + i), lanes.Load(x + i)), to + i);
-  });
+  ForEachVector(n, [&](size_t i, auto lanes)
+                       HWY_ATTR { lanes.Store(hn::Add(lanes.Load(to + i), lanes.Load(x + i)), to + i); });
 }
 
 }  // namespace metp::cpu::HWY_NAMESPACE
@@ -95,15 +93,16 @@ HWY_EXPORT(NormRows);
 HWY_EXPORT(NormGradientRows);
 HWY_EXPORT(AddPartial);
 
-void CpuBackend::NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps, const Matrix& y) {
+void CpuBackend::NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
+                             const Matrix& y) {
   Require(IsF32(y, x.rows, x.cols) && IsF32(w, 1, x.cols) && (b.empty() || IsF32(b, 1, x.cols)),
           "NormForward expects fp32 x, y [n, h] and w, b [1, h]");
   if (x.empty()) return;
   const float* bias = b.empty() ? nullptr : b.f32();
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(NormRows)
-    (norm == Norm::kLayerNorm, At(x, begin, 0), x.stride, w.f32(), bias, eps, At(y, begin, 0), y.stride, end - begin,
-     x.cols);
+    (norm == Norm::kLayerNorm, At(x, begin, 0), x.stride, w.f32(), bias, eps, At(y, begin, 0), y.stride,
+     end - begin, x.cols);
   });
 }
 
@@ -121,8 +120,8 @@ void CpuBackend::NormBackward(Norm norm, const Matrix& x, const Matrix& w, float
   ParallelRanges(team, x.rows, 1, [&](int thread, int64_t begin, int64_t end) {
     float* partial = Scratch(thread);
     HWY_DYNAMIC_DISPATCH(NormGradientRows)
-    (norm == Norm::kLayerNorm, At(x, begin, 0), x.stride, w.f32(), eps, At(dy, begin, 0), dy.stride, At(dx, begin, 0),
-     dx.stride, partial, db.empty() ? nullptr : partial + h, end - begin, h);
+    (norm == Norm::kLayerNorm, At(x, begin, 0), x.stride, w.f32(), eps, At(dy, begin, 0), dy.stride,
+     At(dx, begin, 0), dx.stride, partial, db.empty() ? nullptr : partial + h, end - begin, h);
   });
   for (int thread = 0; thread < team; ++thread) {
     HWY_DYNAMIC_DISPATCH(AddPartial)(Scratch(thread), dw.f32(), h);

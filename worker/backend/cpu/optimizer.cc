@@ -6,7 +6,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/optimizer.cc"
 #include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
@@ -44,13 +43,15 @@ HWY_AFTER_NAMESPACE();
 namespace metp::cpu {
 HWY_EXPORT(AdamWRun);
 
-void CpuBackend::AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v, const Matrix& w) {
+void CpuBackend::AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v,
+                       const Matrix& w) {
   Require(IsF32(g, w.rows, w.cols) && IsF32(m, w.rows, w.cols) && IsF32(v, w.rows, w.cols) &&
               IsF32(w, w.rows, w.cols),
           "AdamW expects fp32 operands of one shape");
   const bool contiguous = g.contiguous() && m.contiguous() && v.contiguous() && w.contiguous();
   ForEachRun(threads_, w, contiguous, [&](int64_t row, int64_t col, int64_t n) {
-    HWY_DYNAMIC_DISPATCH(AdamWRun)(step, At(g, row, col), At(m, row, col), At(v, row, col), At(w, row, col), n);
+    HWY_DYNAMIC_DISPATCH(AdamWRun)
+    (step, At(g, row, col), At(m, row, col), At(v, row, col), At(w, row, col), n);
   });
 }
 

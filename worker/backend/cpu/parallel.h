@@ -1,8 +1,8 @@
 #pragma once
 
-// How one operation is spread over threads. Every helper runs f on the calling thread alone when `threads` is 1: no OpenMP
-// team is formed then, which is also what lets thread sanitizer see everything. Owned by CpuBackend; called from the
-// rank's compute thread, f runs on the team.
+// How one operation is spread over threads. Every helper runs f on the calling thread alone when `threads` is
+// 1: no OpenMP team is formed then, which is also what lets thread sanitizer see everything. Owned by
+// CpuBackend; called from the rank's compute thread, f runs on the team.
 
 #include <omp.h>
 
@@ -17,8 +17,9 @@ inline constexpr int64_t kSerialElements = 1 << 14;
 /// `threads`, or 1 when there is little to do.
 inline int TeamFor(int threads, int64_t elements) { return elements < kSerialElements ? 1 : threads; }
 
-/// Splits [0, n) into `threads` consecutive ranges whose ends are multiples of `grain`, and calls f(thread, begin, end)
-/// once for each that is not empty. The split depends on the arguments alone, so sums per range are repeatable.
+/// Splits [0, n) into `threads` consecutive ranges whose ends are multiples of `grain`, and calls f(thread,
+/// begin, end) once for each that is not empty. The split depends on the arguments alone, so sums per range
+/// are repeatable.
 template <class F>
 void ParallelRanges(int threads, int64_t n, int64_t grain, const F& f) {
   const int64_t grains = (n + grain - 1) / grain;
@@ -35,7 +36,8 @@ void ParallelRanges(int threads, int64_t n, int64_t grain, const F& f) {
   for (int t = 0; t < threads; ++t) range(t);
 }
 
-/// Calls f(thread, task) for each task in [0, n), each as soon as a thread is free. Tasks must be independent.
+/// Calls f(thread, task) for each task in [0, n), each as soon as a thread is free. Tasks must be
+/// independent.
 template <class F>
 void ParallelTasks(int threads, int64_t n, const F& f) {
   if (threads == 1 || n == 1) {

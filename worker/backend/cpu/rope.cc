@@ -6,14 +6,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/rope.cc"
 #include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace metp::cpu::HWY_NAMESPACE {
 
-/// Rows [0, n) of x [n, heads * 2 half]: (x1, x2) becomes (x1 cos - x2 sin, x2 cos + x1 sin), sin times `sign`.
+/// Rows [0, n) of x [n, heads * 2 half]: (x1, x2) becomes (x1 cos - x2 sin, x2 cos + x1 sin), sin times
+/// `sign`.
 void RotateRows(const float* table, int64_t table_stride, float sign, float* x, int64_t x_stride, int64_t n,
                 int64_t heads, int64_t half) {
   const F32 d;
@@ -68,8 +68,8 @@ void CpuBackend::Rope(const Matrix& table, bool inverse, const Matrix& x) {
           "Rope expects an fp32 table [n, d], d even, and fp32 x [n, heads * d]");
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(RotateRows)
-    (At(table, begin, 0), table.stride, inverse ? -1.0f : 1.0f, At(x, begin, 0), x.stride, end - begin, x.cols / d,
-     d / 2);
+    (At(table, begin, 0), table.stride, inverse ? -1.0f : 1.0f, At(x, begin, 0), x.stride, end - begin,
+     x.cols / d, d / 2);
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Checks of what callers must get right, and how an elementwise operation walks its operands. Pure; any thread.
+// Checks of what callers must get right, and how an elementwise operation walks its operands. Pure; any
+// thread.
 
 #include <cstdio>
 #include <cstdlib>
@@ -23,13 +24,15 @@ inline bool IsF32(const Matrix& m, int64_t rows, int64_t cols) {
 }
 inline float* At(const Matrix& m, int64_t row, int64_t col) { return m.f32() + row * m.stride + col; }
 
-/// Walks all elements of matrices shaped like `shape` in runs: f(row, col, n) stands for the n elements from (row, col)
-/// on. When `contiguous` a run may go on past the end of its row (row is then 0 and col counts on).
+/// Walks all elements of matrices shaped like `shape` in runs: f(row, col, n) stands for the n elements from
+/// (row, col) on. When `contiguous` a run may go on past the end of its row (row is then 0 and col counts
+/// on).
 template <class F>
 void ForEachRun(int threads, const Matrix& shape, bool contiguous, const F& f) {
   const int team = TeamFor(threads, shape.size());
   if (contiguous) {
-    ParallelRanges(team, shape.size(), 16, [&](int, int64_t begin, int64_t end) { f(0, begin, end - begin); });
+    ParallelRanges(team, shape.size(), 16,
+                   [&](int, int64_t begin, int64_t end) { f(0, begin, end - begin); });
     return;
   }
   ParallelRanges(team, shape.rows, 1, [&](int, int64_t begin, int64_t end) {

@@ -6,14 +6,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker/backend/cpu/sums.cc"
 #include "hwy/foreach_target.h"  // first of the Highway headers
-
 #include "hwy/highway.h"
 #include "worker/backend/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace metp::cpu::HWY_NAMESPACE {
 
-/// sums [cols] += sum over the rows of x, eight rows at a time: few passes over sums, and pairwise rounding within them.
+/// sums [cols] += sum over the rows of x, eight rows at a time: few passes over sums, and pairwise rounding
+/// within them.
 void ColumnSums(const float* x, int64_t rows, int64_t stride, float* sums, int64_t cols) {
   int64_t row = 0;
   for (; row + 8 <= rows; row += 8) {

@@ -42,8 +42,6 @@ if(METP_SERVICES)
   find_package(prometheus-cpp QUIET CONFIG)
   metp_require(prometheus-cpp_FOUND
                "prometheus-cpp (prometheus-cpp-dev, with libcurl4-openssl-dev, zlib1g-dev, libcivetweb-dev)")
-  find_package(SQLite3 QUIET)
-  metp_require(SQLite3_FOUND "SQLite (libsqlite3-dev)")
 endif()
 if(METP_TESTS)
   find_package(GTest QUIET CONFIG)

@@ -9,14 +9,12 @@ function(metp_library name)
   target_link_libraries(metp_${name} PUBLIC ${A_DEPS} PRIVATE metp_warnings ${A_PRIVATE_DEPS})
 endfunction()
 
-# metp_program(NAME SOURCES a.cc ... DEPS ...): build/bin/NAME; all of them: the target metp_programs.
-add_custom_target(metp_programs)
+# metp_program(NAME SOURCES a.cc ... DEPS ...): build/bin/NAME.
 function(metp_program name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${metp_source_dir})
   target_link_libraries(${name} PRIVATE ${A_DEPS} metp_warnings)
-  add_dependencies(metp_programs ${name})
 endfunction()
 
 # Sets OUT to TRUE when TARGET links gRPC, directly or through other targets; to FALSE when not.

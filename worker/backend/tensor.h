@@ -34,7 +34,7 @@ struct Matrix {
 
   Matrix Block(int64_t row, int64_t n_rows, int64_t col, int64_t n_cols) const {
     Matrix m = *this;
-    m.data = static_cast<char*>(data) + (row * stride + col) * SizeOf(type);
+    if (data != nullptr) m.data = static_cast<char*>(data) + (row * stride + col) * SizeOf(type);
     m.rows = n_rows;
     m.cols = n_cols;
     return m;
@@ -44,7 +44,7 @@ struct Matrix {
   /// The same contiguous elements, from element `offset` on, as [rows, cols].
   Matrix Reshape(int64_t offset, int64_t n_rows, int64_t n_cols) const {
     Matrix m = *this;
-    m.data = static_cast<char*>(data) + offset * SizeOf(type);
+    if (data != nullptr) m.data = static_cast<char*>(data) + offset * SizeOf(type);
     m.rows = n_rows;
     m.cols = m.stride = n_cols;
     return m;

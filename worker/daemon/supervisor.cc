@@ -284,6 +284,7 @@ void Supervisor::TerminateAll() {
     rank.kill_at = clock_.Now() + config_.stop_grace;
     rank.process->Terminate();
   }
+  changed_.NotifyAll();
 }
 
 void Supervisor::Leave() {

@@ -52,9 +52,13 @@ absl::StatusOr<std::unique_ptr<GlooNeighbours>> GlooNeighbours::Connect(int rank
   const auto edge = [&](int peer) { return peer == self->next() ? rank : peer; };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return edge(a) < edge(b); });
   for (int peer : order) {
-    METP_ASSIGN_OR_RETURN(const std::string bytes, rendezvous.Get(Key(peer, rank), Left(deadline)));
+    const absl::StatusOr<std::string> bytes = rendezvous.Get(Key(peer, rank), Left(deadline));
+    if (!bytes.ok()) {
+      return absl::Status(bytes.status().code(), absl::StrCat("rank ", rank, " has no address of rank ", peer, ": ",
+                                                              std::string(bytes.status().message())));
+    }
     try {
-      self->context(peer).getPair(peer)->connect(std::vector<char>(bytes.begin(), bytes.end()));
+      self->context(peer).getPair(peer)->connect(std::vector<char>(bytes->begin(), bytes->end()));
     } catch (const std::exception& e) {
       const std::string what = absl::StrCat("rank ", rank, " cannot connect to rank ", peer, ": ", e.what());
       return Clock::now() >= deadline ? absl::DeadlineExceededError(what) : absl::UnavailableError(what);

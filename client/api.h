@@ -1,0 +1,47 @@
+#pragma once
+
+// The coordinator's calls as plain functions; the only file of metpctl that knows gRPC. One thread at a time, except
+// Interrupt.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "metp/v1/job_service.pb.h"
+
+namespace metp {
+
+class Api {
+ public:
+  /// `coordinator`: HOST:PORT. Dials at the first call.
+  explicit Api(const std::string& coordinator);
+  ~Api();
+
+  // Every call: Unavailable "no coordinator answers at HOST:PORT ..." when there is none; otherwise what the service says
+  // (metp/v1/job_service.proto).
+
+  /// Tries again with the same request id while the coordinator is unreachable, for a few seconds: one job comes of it.
+  absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& job);
+  absl::StatusOr<v1::JobStatus> GetJob(const std::string& job);
+  absl::StatusOr<std::vector<v1::JobStatus>> ListJobs();
+  absl::StatusOr<v1::JobStatus> CancelJob(const std::string& job);
+  absl::StatusOr<std::vector<v1::WorkerStatus>> ListWorkers();
+  absl::StatusOr<v1::GetServerResponse> GetServer();
+
+  /// Calls `on_update` for each update until the job has ended. Cancelled after Interrupt.
+  absl::Status WatchJob(const std::string& job, const std::function<void(const v1::WatchJobUpdate&)>& on_update);
+  absl::Status WatchLogs(const std::string& job, std::optional<int> rank, bool follow,
+                         const std::function<void(const v1::LogChunk&)>& on_chunk);
+  /// Ends a Watch call in progress, and makes later ones end at once. Any thread.
+  void Interrupt();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace metp

@@ -1,0 +1,60 @@
+// metpctl describe: everything about one job, for people.
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/api.h"
+#include "client/command.h"
+#include "client/format.h"
+#include "client/summary.h"
+#include "google/protobuf/util/time_util.h"
+#include "proto/support/job_json.h"
+
+namespace metp {
+namespace {
+
+std::string Time(const google::protobuf::Timestamp& time) {
+  return time.seconds() == 0 ? "-" : google::protobuf::util::TimeUtil::ToString(time);
+}
+
+int Run(const Globals& globals, const std::string& reference) {
+  Api api(globals.coordinator);
+  const absl::StatusOr<v1::JobStatus> job = api.GetJob(reference);
+  if (!job.ok()) return Fail(job.status());
+  std::string tile = job->plan().tile_rows() == 0 ? "whole" : absl::StrCat(job->plan().tile_rows());
+  std::string out = Table({
+      {"Job:", job->id()},
+      {"State:", absl::StrCat(v1::JobStatus::State_Name(job->state()), job->stopping() ? " (stopping)" : "")},
+      {"Reason:", job->reason().empty() ? "-" : job->reason()},
+      {"Submitted:", Time(job->submitted())},
+      {"Started:", Time(job->started())},
+      {"Finished:", Time(job->finished())},
+      {"Attempt:", job->attempt().empty() ? "-" : job->attempt()},
+      {"Step:", absl::StrCat(job->step(), " of ", job->job().train().steps())},
+      {"Loss:", job->has_loss() ? Short(job->loss()) : "-"},
+      {"Tokens/s:", job->step() > 0 ? Grouped(static_cast<int64_t>(job->tokens_per_second())) : "-"},
+      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", job->plan().head_groups(), " head groups, tile rows ", tile)},
+  });
+  for (const std::string& note : job->plan().notes()) absl::StrAppend(&out, "           ", note, "\n");
+  if (const std::string ranks = RankTable(*job); !ranks.empty()) absl::StrAppend(&out, "\nRanks:\n", ranks);
+  if (const std::string memory = MemoryTable(*job); !memory.empty()) {
+    absl::StrAppend(&out, "\nPeak memory, and what was held then:\n", memory);
+  }
+  if (const std::string overlap = OverlapTable(*job); !overlap.empty()) {
+    absl::StrAppend(&out, "\nCommunication hidden behind computation so far:\n", overlap);
+  }
+  absl::StrAppend(&out, "\nJob file, complete:\n", JobToJson(job->job()), "\n");
+  std::fputs(out.c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddDescribe(CLI::App& app, Globals& globals) {
+  auto job = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand("describe", "Show everything about a job");
+  verb->add_option("job", *job, kJobHelp)->required();
+  verb->callback([&globals, job] { globals.run = [&globals, job] { return Run(globals, *job); }; });
+}
+
+}  // namespace metp

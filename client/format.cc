@@ -1,0 +1,76 @@
+#include "client/format.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace metp {
+namespace {
+
+/// Characters of UTF-8 text: bytes that do not continue one.
+size_t Width(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+std::string Bytes(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
+  return unit == 0 ? absl::StrFormat("%.0f B", bytes) : absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
+}
+
+std::string Duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "-";
+  if (seconds < 10) return absl::StrFormat("%.3f s", seconds);
+  if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
+  const int64_t whole = std::llround(seconds);
+  if (whole < 3600) return absl::StrFormat("%dm %02ds", whole / 60, whole % 60);
+  return absl::StrFormat("%dh %02dm", whole / 3600, whole % 3600 / 60);
+}
+
+std::string Grouped(int64_t number) {
+  std::string digits = absl::StrCat(number < 0 ? -number : number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
+  return number < 0 ? "-" + digits : digits;
+}
+
+std::string Scaled(double value, const std::string& unit) {
+  static constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  size_t prefix = 0;
+  while (value >= 1000 && prefix + 1 < std::size(kPrefixes)) value /= 1000, ++prefix;
+  return absl::StrFormat("%.*f %s%s", value < 10 ? 2 : value < 100 ? 1 : 0, value, kPrefixes[prefix], unit);
+}
+
+std::string Percent(double ratio) { return absl::StrFormat("%.1f %%", 100 * ratio); }
+
+std::string Short(double value) {
+  const double size = std::fabs(value);
+  if (size != 0 && (size < 1e-3 || size >= 1e6)) return absl::StrFormat("%.3e", value);
+  return absl::StrFormat("%.*f", size < 10 ? 4 : size < 100 ? 3 : 2, value);
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - Width(row[i]), ' ');
+      const bool to_right = std::find(right.begin(), right.end(), i) != right.end();
+      absl::StrAppend(&line, i == 0 ? "" : "  ", to_right ? pad + row[i] : row[i] + pad);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    absl::StrAppend(&out, line, "\n");
+  }
+  return out;
+}
+
+}  // namespace metp

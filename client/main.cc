@@ -1,0 +1,35 @@
+// metpctl: the command line. Data on stdout, messages on stderr, exit codes in exit_codes.h.
+
+#include <csignal>
+
+#include "client/command.h"
+#include "proto/support/version.h"
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);  // `metpctl logs | head` ends quietly
+  metp::Globals globals;
+  CLI::App app{"Submits training jobs to a metp coordinator and watches over them"};
+  app.set_version_flag("--version", metp::kVersion);
+  app.add_option("--coordinator", globals.coordinator, "HOST:PORT of the coordinator")
+      ->envname("METP_COORDINATOR")
+      ->capture_default_str();
+  app.require_subcommand(1);
+  app.fallthrough();  // --coordinator may stand after the verb too
+  app.footer(std::string("\nA JOB is given by its id, by its name (the latest job of that name) or by an unambiguous beginning of "
+                         "its id.\n") +
+             metp::kExitCodesHelp);
+  metp::AddSubmit(app, globals);
+  metp::AddGet(app, globals);
+  metp::AddDescribe(app, globals);
+  metp::AddWatch(app, globals);
+  metp::AddLogs(app, globals);
+  metp::AddCancel(app, globals);
+  metp::AddWorkers(app, globals);
+  metp::AddVersion(app, globals);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? metp::kExitOk : metp::kExitUsage;
+  }
+  return globals.run();
+}

@@ -1,0 +1,54 @@
+// metpctl submit: reads and checks a job file, sends it.
+
+#include <memory>
+#include <vector>
+
+#include "client/api.h"
+#include "client/command.h"
+#include "client/json.h"
+#include "client/watching.h"
+#include "proto/support/job_file.h"
+
+namespace metp {
+namespace {
+
+struct Options {
+  std::string file, output = "text";
+  std::vector<std::string> set;
+  bool watch = false;
+};
+
+int Run(const Globals& globals, const Options& options) {
+  const absl::StatusOr<v1::JobSpec> job = LoadJobFile(options.file, options.set);
+  if (!job.ok()) {
+    // One problem a line, each with its place.
+    std::fprintf(stderr, "%s\n", std::string(job.status().message()).c_str());
+    return ExitCodeOf(job.status());
+  }
+  Api api(globals.coordinator);
+  const absl::StatusOr<v1::JobStatus> status = api.Submit(*job);
+  if (!status.ok()) return Fail(status.status());
+  const bool json = options.output == "json";
+  if (options.watch) {
+    std::fprintf(stderr, "submitted %s\n", status->id().c_str());
+    return Follow(api, status->id(), json);
+  }
+  std::printf("%s\n", json ? ToJson(*status).c_str() : status->id().c_str());
+  std::fprintf(stderr, "submitted; follow it with: metpctl watch %s\n", status->id().c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App& app, Globals& globals) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("submit", "Send a job; prints its id");
+  verb->add_option("-f,--file", options->file, "the job file (YAML)")->required();
+  verb->add_option("--set", options->set, "KEY=VALUE over the file's, e.g. train.steps=10; may be repeated")
+      ->allow_extra_args(false);
+  verb->add_flag("-w,--watch", options->watch, "follow it to its end");
+  AddOutput(verb, options->output);
+  verb->callback([&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
+}
+
+}  // namespace metp

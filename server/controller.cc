@@ -1,0 +1,216 @@
+#include "server/controller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/job_file.h"
+#include "proto/support/status_macros.h"
+#include "server/planner/planner.h"
+#include "server/rank_end.h"
+
+namespace metp {
+namespace {
+
+bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
+  return std::any_of(hello.ranks().begin(), hello.ranks().end(), [&](const v1::RankKey& key) {
+    return key.attempt() == attempt && key.rank() == rank;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, v1::JobSpec job) {
+  NormalizeJob(job);
+  METP_RETURN_IF_ERROR(ValidateJob(job));
+  absl::StatusOr<v1::JobStatus> repeated = jobs_.Repeated(request_id, job);
+  if (!absl::IsNotFound(repeated.status())) return repeated;
+  METP_ASSIGN_OR_RETURN(const v1::Plan plan, PlanJob(job));
+  const int registered = workers_.registered();
+  if (plan.degree() > registered) {
+    return absl::FailedPreconditionError(absl::StrCat("parallel.degree is ", plan.degree(), ", ", registered,
+                                                      registered == 1 ? " worker is" : " workers are",
+                                                      " registered"));
+  }
+  return jobs_.Add(request_id, job, plan);
+}
+
+absl::StatusOr<v1::JobStatus> Controller::Cancel(const std::string& reference) {
+  METP_ASSIGN_OR_RETURN(const std::string id, jobs_.Find(reference));
+  return jobs_.Cancel(id);
+}
+
+absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hello,
+                                                      std::shared_ptr<WorkerLink> link) {
+  METP_ASSIGN_OR_RETURN(const Registry::Connected connected, workers_.Connect(hello, std::move(link)));
+  const std::string& name = hello.name();
+  if (connected.replaced != nullptr) {
+    connected.replaced->Close(absl::AbortedError("this session was replaced by a newer one of the same worker"));
+  }
+  v1::ToWorker welcome;
+  welcome.mutable_welcome()->set_acknowledged(connected.acknowledged);
+  workers_.Send(name, std::move(welcome));
+
+  if (connected.restarted) RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"));
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.worker != name) continue;
+    const bool there = Names(hello, rank.attempt, rank.rank);
+    if (there) {
+      if (rank.stop_sent) SendStop(rank);
+    } else if (rank.state == v1::RankStatus::ASSIGNED && !rank.stop_sent) {
+      // The session broke before the command arrived.
+      const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
+      if (status.ok()) workers_.Send(name, StartCommand(*status, rank.rank));
+    } else {
+      METP_RETURN_IF_ERROR(Gone(rank.attempt, rank.rank,
+                                {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
+                                 absl::StrCat("rank ", rank.rank, " on worker ", name, ": its worker has it no more")}));
+    }
+  }
+  for (const v1::RankKey& key : hello.ranks()) {
+    const absl::Status live = jobs_.CheckLive(key.attempt(), key.rank());
+    if (!live.ok()) StopStale(name, key.attempt(), key.rank(), std::string(live.message()));
+  }
+  return connected.session;
+}
+
+absl::Status Controller::Receive(Registry::Session session, const v1::FromWorker& message) {
+  if (!workers_.Heard(session)) {
+    return absl::FailedPreconditionError("this session has been replaced or its lease is over; dial again");
+  }
+  const std::string name = workers_.NameOf(session);
+  if (message.has_leave()) {
+    RanksAreGone(name, absl::StrCat("worker ", name, " has left"));
+    workers_.Remove(session);
+    return absl::OkStatus();
+  }
+  for (const v1::WorkerEvent& event : message.events().events()) {
+    if (event.sequence() <= workers_.Acknowledged(session)) continue;
+    METP_RETURN_IF_ERROR(Apply(name, event));
+    workers_.Acknowledge(session, event.sequence());
+  }
+  v1::ToWorker ack;
+  ack.mutable_ack()->set_acknowledged(workers_.Acknowledged(session));
+  workers_.Send(name, std::move(ack));
+  return absl::OkStatus();
+}
+
+absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent& event) {
+  const std::string& attempt = event.attempt();
+  const int rank = event.rank();
+  absl::Status status = jobs_.CheckLive(attempt, rank);
+  if (status.ok()) {
+    std::vector<RendezvousTable::Answer> answers;
+    switch (event.kind_case()) {
+      case v1::WorkerEvent::kSpawned:
+        status = jobs_.RankSpawned(attempt, rank, event.spawned().pid());
+        break;
+      case v1::WorkerEvent::kStarted:
+        status = jobs_.RankStarted(attempt, rank, event.started().description());
+        break;
+      case v1::WorkerEvent::kPut:
+        status = rendezvous_.Put(attempt, event.put().key(), event.put().value(), answers);
+        if (!status.ok()) {
+          status = jobs_.AppendOutput(attempt, rank, {absl::StrCat("[", std::string(status.message()), "]")}, 0);
+        }
+        break;
+      case v1::WorkerEvent::kGet:
+        rendezvous_.Get(attempt, rank, event.get().key(), answers);
+        break;
+      case v1::WorkerEvent::kStep:
+        status = jobs_.Report(attempt, event.step());
+        break;
+      case v1::WorkerEvent::kOutput:
+        status = jobs_.AppendOutput(attempt, rank,
+                                    {event.output().lines().begin(), event.output().lines().end()},
+                                    event.output().dropped());
+        break;
+      case v1::WorkerEvent::kEnded:
+        if (event.ended().has_result()) {
+          jobs_.SetMeasured(attempt, rank, event.ended().result().sgemm_flops_per_second()).IgnoreError();
+        }
+        status = Gone(attempt, rank, Explain(worker, rank, event.ended()));
+        break;
+      case v1::WorkerEvent::KIND_NOT_SET:
+        break;
+    }
+    AnswerGets(worker, attempt, answers);
+  }
+  if (event.has_ended()) workers_.ClearStale(worker, {attempt, rank});
+  if (absl::IsFailedPrecondition(status)) {
+    // Of an attempt that is over: refused, and not to be sent again.
+    if (!event.has_ended()) StopStale(worker, attempt, rank, std::string(status.message()));
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+void Controller::AnswerGets(const std::string& worker, const std::string& attempt,
+                            const std::vector<RendezvousTable::Answer>& answers) {
+  if (answers.empty()) return;
+  std::map<int, std::string> holders;
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.attempt == attempt) holders[rank.rank] = rank.worker;
+  }
+  for (const RendezvousTable::Answer& answer : answers) {
+    const auto holder = holders.find(answer.rank);
+    if (holder == holders.end()) continue;
+    v1::ToWorker message;
+    message.mutable_value()->set_attempt(attempt);
+    message.mutable_value()->set_rank(answer.rank);
+    message.mutable_value()->mutable_value()->set_key(answer.key);
+    message.mutable_value()->mutable_value()->set_value(answer.value);
+    workers_.Send(holder->second, std::move(message));
+  }
+}
+
+absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEnd& end) {
+  METP_RETURN_IF_ERROR(jobs_.RankGone(attempt, rank, end));
+  const std::vector<LiveRank> live = jobs_.LiveRanks();
+  const bool over = std::none_of(live.begin(), live.end(), [&](const LiveRank& r) { return r.attempt == attempt; });
+  if (over) rendezvous_.Erase(attempt);
+  return absl::OkStatus();
+}
+
+void Controller::RanksAreGone(const std::string& worker, const std::string& why) {
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.worker != worker) continue;
+    // If the store refuses, the rank stays and the next look at this worker (its return, or its lease) tries again.
+    Gone(rank.attempt, rank.rank,
+         {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
+          absl::StrCat("rank ", rank.rank, " on worker ", worker, ": ", why)})
+        .IgnoreError();
+  }
+}
+
+void Controller::StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why) {
+  if (!workers_.AddStale(worker, {attempt, rank})) return;
+  LiveRank stale;
+  stale.attempt = attempt;
+  stale.rank = rank;
+  stale.worker = worker;
+  stale.reason = why;
+  SendStop(stale);
+}
+
+void Controller::SendStop(const LiveRank& rank) {
+  v1::ToWorker message;
+  message.mutable_stop()->set_attempt(rank.attempt);
+  message.mutable_stop()->set_rank(rank.rank);
+  message.mutable_stop()->set_reason(rank.reason);
+  workers_.Send(rank.worker, std::move(message));
+}
+
+void Controller::Tick() {
+  for (const auto& [worker, why] : workers_.Expire()) RanksAreGone(worker, why);
+  for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
+  scheduler_.Tick();
+}
+
+std::optional<Clock::Time> Controller::NextDeadline() const {
+  const std::optional<Clock::Time> a = workers_.NextDeadline(), b = jobs_.NextStop();
+  if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
+  return std::min(*a, *b);
+}
+
+}  // namespace metp

@@ -1,0 +1,68 @@
+#pragma once
+
+// What happens when: takes what clients and workers say, changes jobs and workers accordingly, and tells workers what to
+// do. Free of gRPC and of threads: every method but the constructor runs on the one thread of the event loop, and none
+// blocks on anything but the store.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "metp/v1/job_service.pb.h"
+#include "metp/v1/worker_service.pb.h"
+#include "proto/support/clock.h"
+#include "server/job_table.h"
+#include "server/registry.h"
+#include "server/rendezvous.h"
+#include "server/scheduler/scheduler.h"
+
+namespace metp {
+
+class Controller {
+ public:
+  Controller(JobTable& jobs, Registry& workers) : jobs_(jobs), workers_(workers), scheduler_(jobs, workers) {}
+
+  // ---- clients ----
+
+  /// Validates, plans and queues. InvalidArgument: the job breaks a rule. FailedPrecondition: more ranks than registered
+  /// workers. AlreadyExists: the request id made another job.
+  absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, v1::JobSpec job);
+  /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
+  absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
+
+  // ---- workers ----
+
+  /// A daemon says hello; on success it has been welcomed and told about ranks that it should not, or not yet, have.
+  absl::StatusOr<Registry::Session> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link);
+  /// FailedPrecondition: the session has been replaced, or its lease was over: it must dial again. Unavailable: the store
+  /// did not take it: it must dial again and repeat.
+  absl::Status Receive(Registry::Session session, const v1::FromWorker& message);
+  void Disconnected(Registry::Session session) { workers_.Disconnect(session); }
+
+  // ---- time ----
+
+  /// Ages workers, stops what must stop, starts what can start. After every other call.
+  void Tick();
+  /// When Tick has something to do although nothing was called.
+  std::optional<Clock::Time> NextDeadline() const;
+
+ private:
+  absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
+  void AnswerGets(const std::string& worker, const std::string& attempt,
+                  const std::vector<RendezvousTable::Answer>& answers);
+  /// Takes the rank as gone, whoever says so.
+  absl::Status Gone(const std::string& attempt, int rank, const RankEnd& end);
+  void RanksAreGone(const std::string& worker, const std::string& why);
+  void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
+  void SendStop(const LiveRank& rank);
+
+  JobTable& jobs_;
+  Registry& workers_;
+  Scheduler scheduler_;
+  RendezvousTable rendezvous_;
+};
+
+}  // namespace metp

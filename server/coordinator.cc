@@ -1,0 +1,90 @@
+#include "server/coordinator.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "proto/support/metric_page.h"
+#include "proto/support/status_macros.h"
+#include "server/http/metrics.h"
+#include "server/http/status_page.h"
+
+namespace metp {
+namespace {
+
+// A frozen peer is noticed after these; clients ping every 10 s at most (client/api.cc, worker/daemon/session.cc).
+constexpr int kKeepaliveMs = 10000;
+constexpr int kKeepaliveTimeoutMs = 5000;
+constexpr int kMinPingIntervalMs = 5000;
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorConfig config, const Clock& clock, Store& store)
+    : config_(std::move(config)),
+      jobs_(config_, clock, store, changes_),
+      workers_(config_, clock),
+      controller_(jobs_, workers_) {}
+
+Coordinator::~Coordinator() { Stop(); }
+
+absl::Status Coordinator::Start() {
+  METP_RETURN_IF_ERROR(jobs_.Load());
+  METP_RETURN_IF_ERROR(ServeHttp());
+  loop_ = std::make_unique<EventLoop>(controller_);
+  return ServeGrpc();
+}
+
+absl::Status Coordinator::ServeHttp() {
+  std::map<std::string, HttpServer::Handler> pages;
+  pages["/"] = [this] { return HttpPage{.body = StatusPage(jobs_, workers_)}; };
+  pages["/healthz"] = [] { return HttpPage{.body = "ok\n"}; };
+  pages["/metrics"] = [this] {
+    return HttpPage{.type = MetricPage::kContentType, .body = CoordinatorMetrics(jobs_, workers_)};
+  };
+  METP_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, std::move(pages)));
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::ServeGrpc() {
+  job_service_ = std::make_unique<JobService>(config_, *loop_, jobs_, workers_, changes_);
+  job_service_->set_http_url(absl::StrCat("http://", http_->address()));
+  worker_service_ = std::make_unique<WorkerService>(*loop_);
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(config_.listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.RegisterService(job_service_.get());
+  builder.RegisterService(worker_service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", config_.listen, ": the port is in use, or the host is not this machine"));
+  }
+  address_ = absl::StrCat(config_.listen.substr(0, config_.listen.rfind(':')), ":", port);
+  return absl::OkStatus();
+}
+
+void Coordinator::Stop() {
+  if (server_ != nullptr) {
+    workers_.CloseAll(absl::UnavailableError("the coordinator is stopping"));
+    server_->Shutdown(std::chrono::system_clock::now() + config_.shutdown_grace);
+    server_->Wait();
+  }
+  if (loop_ != nullptr) loop_->Stop();
+  server_.reset();
+  http_.reset();
+}
+
+std::shared_ptr<grpc::Channel> Coordinator::InProcessChannel() {
+  return server_->InProcessChannel(grpc::ChannelArguments());
+}
+
+}  // namespace metp

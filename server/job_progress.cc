@@ -1,0 +1,72 @@
+#include "server/job_progress.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace metp {
+namespace {
+
+constexpr int kRateSteps = 20;  // tokens per second is taken over the last steps, this many at most
+
+void AddTotals(const v1::StepReport& report, v1::RankStatus& rank) {
+  rank.set_step(report.step());
+  rank.set_peak_bytes(report.peak_bytes());
+  *rank.mutable_peak_bytes_by_category() = report.peak_bytes_by_category();
+  *rank.mutable_current_bytes() = report.current_bytes();
+  rank.set_sent_bytes(report.sent_bytes());
+  for (const auto& [name, times] : report.passes()) {
+    v1::PassTimes& total = (*rank.mutable_passes())[name];
+    total.set_compute_seconds(total.compute_seconds() + times.compute_seconds());
+    total.set_communication_seconds(total.communication_seconds() + times.communication_seconds());
+    total.set_exposed_seconds(total.exposed_seconds() + times.exposed_seconds());
+    total.set_skew_seconds(total.skew_seconds() + times.skew_seconds());
+  }
+}
+
+}  // namespace
+
+bool JobProgress::Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job) {
+  if (report.step() <= rank.step()) return false;
+  AddTotals(report, rank);
+  Partial& partial = partial_[report.step()];
+  v1::StepPoint& point = partial.point;
+  if (partial.reported == 0 || report.rank() == 0) {
+    point.set_step(report.step());
+    point.set_loss(report.loss());
+    point.set_grad_norm(report.grad_norm());
+    point.set_learning_rate(report.learning_rate());
+    point.set_tokens(report.tokens());
+    point.set_model_flops(report.model_flops());
+  }
+  point.set_step_seconds(std::max(point.step_seconds(), report.step_seconds()));
+  if (++partial.reported == job.ranks_size()) {
+    const v1::StepPoint whole = std::move(point);
+    partial_.erase(report.step());
+    Publish(whole, job);
+  }
+  return true;
+}
+
+std::vector<v1::StepPoint>::const_iterator JobProgress::After(int step) const {
+  return std::upper_bound(points_.begin(), points_.end(), step,
+                          [](int value, const v1::StepPoint& point) { return value < point.step(); });
+}
+
+void JobProgress::Publish(const v1::StepPoint& point, v1::JobStatus& job) {
+  // A later attempt repeats the steps after its checkpoint: its points replace the earlier ones.
+  points_.erase(After(point.step() - 1), points_.end());
+  // Steps that a worker had to drop never become whole.
+  partial_.erase(partial_.begin(), partial_.lower_bound(point.step()));
+  job.set_step(point.step());
+  job.set_loss(point.loss());
+  points_.push_back(point);
+  double seconds = 0, tokens = 0;
+  const size_t first = points_.size() > kRateSteps ? points_.size() - kRateSteps : 0;
+  for (size_t i = first; i < points_.size(); ++i) {
+    seconds += points_[i].step_seconds();
+    tokens += static_cast<double>(points_[i].tokens());
+  }
+  job.set_tokens_per_second(seconds > 0 ? tokens / seconds : 0);
+}
+
+}  // namespace metp

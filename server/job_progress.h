@@ -1,0 +1,38 @@
+#pragma once
+
+// What the ranks of a job have measured, put together: one point per step for the curve, running totals per rank. Not
+// thread-safe: the job table guards it.
+
+#include <map>
+#include <vector>
+
+#include "metp/v1/report.pb.h"
+#include "metp/v1/status.pb.h"
+
+namespace metp {
+
+class JobProgress {
+ public:
+  /// Adds one rank's report to that rank's totals, and to the job's curve when all ranks have reported the step. False
+  /// (and nothing changed) for a step at or before the rank's last one.
+  bool Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job);
+
+  /// Every step that all ranks have reported, by ascending step; a step whose reports were lost is missing.
+  const std::vector<v1::StepPoint>& points() const { return points_; }
+  /// The first point after `step`.
+  std::vector<v1::StepPoint>::const_iterator After(int step) const;
+  /// Forgets unfinished steps: a new attempt begins.
+  void StartAttempt() { partial_.clear(); }
+
+ private:
+  struct Partial {
+    v1::StepPoint point;
+    int reported = 0;
+  };
+  void Publish(const v1::StepPoint& point, v1::JobStatus& job);
+
+  std::vector<v1::StepPoint> points_;
+  std::map<int, Partial> partial_;  // by step
+};
+
+}  // namespace metp

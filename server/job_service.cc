@@ -1,0 +1,147 @@
+#include "server/job_service.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/grpc_status.h"
+#include "proto/support/version.h"
+#include "server/pull_stream.h"
+#include "server/worker_list.h"
+
+namespace metp {
+namespace {
+
+grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+/// A stream that ends at once.
+template <typename Message>
+grpc::ServerWriteReactor<Message>* Refuse(ChangeHub& changes, const absl::Status& refusal) {
+  return PullStream<Message>::Start(changes, "", [refusal](Message&, absl::Status& status) {
+    status = refusal;
+    return Pulled::kEnd;
+  });
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* context, const v1::SubmitRequest* request,
+                                             v1::SubmitResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Post([reactor, request, response](Controller& controller) {
+    absl::StatusOr<v1::JobStatus> status = controller.Submit(request->request_id(), request->job());
+    if (status.ok()) *response->mutable_status() = *std::move(status);
+    reactor->Finish(ToGrpc(status.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
+                                                const v1::CancelJobRequest* request, v1::JobStatus* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Post([reactor, request, response](Controller& controller) {
+    absl::StatusOr<v1::JobStatus> status = controller.Cancel(request->job());
+    if (status.ok()) *response = *std::move(status);
+    reactor->Finish(ToGrpc(status.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                             v1::JobStatus* response) {
+  const absl::StatusOr<std::string> id = jobs_.Find(request->job());
+  if (!id.ok()) return Finish(context, id.status());
+  absl::StatusOr<v1::JobStatus> status = jobs_.Get(*id);
+  if (status.ok()) *response = *std::move(status);
+  return Finish(context, status.status());
+}
+
+grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
+                                               const v1::ListJobsRequest* request, v1::ListJobsResponse* response) {
+  int64_t after = 0;
+  if (!request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &after)) {
+    return Finish(context, absl::InvalidArgumentError(absl::StrCat("page_token: found '", request->page_token(),
+                                                                   "', expected one that this call gave")));
+  }
+  for (v1::JobRecord& record : jobs_.List(after, config_.jobs_per_page)) {
+    after = record.sequence();
+    *response->add_jobs() = std::move(*record.mutable_status());
+  }
+  if (response->jobs_size() == config_.jobs_per_page) response->set_next_page_token(absl::StrCat(after));
+  return Finish(context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::WatchJobUpdate>* JobService::WatchJob(grpc::CallbackServerContext* context,
+                                                                   const v1::WatchJobRequest* request) {
+  const absl::StatusOr<std::string> id = jobs_.Find(request->job());
+  if (!id.ok()) return Refuse<v1::WatchJobUpdate>(changes_, id.status());
+  struct Cursor {
+    int step = 0;
+    uint64_t version = 0;
+    bool first = true, last = false;
+  };
+  auto source = [this, id = *id, cursor = Cursor{.step = request->after_step()}](
+                    v1::WatchJobUpdate& update, absl::Status& status) mutable {
+    if (cursor.last) return Pulled::kEnd;
+    absl::StatusOr<JobTable::Update> read = jobs_.Read(id, cursor.step, config_.steps_per_message);
+    if (!read.ok()) {
+      status = read.status();
+      return Pulled::kEnd;
+    }
+    if (!cursor.first && read->version == cursor.version && read->steps.empty()) return Pulled::kNothingYet;
+    cursor.first = false;
+    cursor.version = read->version;
+    cursor.last = IsTerminal(read->status.state()) && !read->more;
+    if (!read->steps.empty()) cursor.step = read->steps.back().step();
+    *update.mutable_status() = std::move(read->status);
+    update.mutable_steps()->Add(read->steps.begin(), read->steps.end());
+    return Pulled::kMessage;
+  };
+  return PullStream<v1::WatchJobUpdate>::Start(changes_, *id, std::move(source));
+}
+
+grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServerContext* context,
+                                                              const v1::WatchLogsRequest* request) {
+  const absl::StatusOr<std::string> id = jobs_.Find(request->job());
+  if (!id.ok()) return Refuse<v1::LogChunk>(changes_, id.status());
+  std::optional<int> rank;
+  if (request->has_rank()) rank = request->rank();
+  auto source = [this, id = *id, rank, follow = request->follow(), offset = request->offset()](
+                    v1::LogChunk& chunk, absl::Status& status) mutable {
+    absl::StatusOr<JobTable::LogUpdate> update = jobs_.ReadLog(id, offset, rank, config_.bytes_per_message);
+    if (!update.ok()) {
+      status = update.status();
+      return Pulled::kEnd;
+    }
+    LogRing::Read& read = update->read;
+    offset = read.next;
+    if (read.lines.empty() && read.dropped == 0) {
+      return update->terminal || !follow ? Pulled::kEnd : Pulled::kNothingYet;
+    }
+    chunk.set_dropped(read.dropped);
+    chunk.mutable_lines()->Add(read.lines.begin(), read.lines.end());
+    return Pulled::kMessage;
+  };
+  return PullStream<v1::LogChunk>::Start(changes_, *id, std::move(source));
+}
+
+grpc::ServerUnaryReactor* JobService::ListWorkers(grpc::CallbackServerContext* context,
+                                                  const v1::ListWorkersRequest* request,
+                                                  v1::ListWorkersResponse* response) {
+  for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_)) *response->add_workers() = std::move(worker);
+  return Finish(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* JobService::GetServer(grpc::CallbackServerContext* context,
+                                                const v1::GetServerRequest* request,
+                                                v1::GetServerResponse* response) {
+  response->set_version(kVersion);
+  response->set_http_url(http_url_);
+  return Finish(context, absl::OkStatus());
+}
+
+}  // namespace metp

@@ -1,0 +1,433 @@
+#include "server/job_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/protobuf/util/time_util.h"
+#include "proto/support/status_macros.h"
+
+namespace metp {
+namespace {
+
+google::protobuf::Timestamp Stamp(const Clock& clock) {
+  const auto since = clock.Wall().time_since_epoch();
+  return google::protobuf::util::TimeUtil::MillisecondsToTimestamp(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+}
+
+int Strength(EndKind kind) {
+  switch (kind) {
+    case EndKind::kDone: return 0;
+    case EndKind::kStopped: return 1;
+    case EndKind::kConsequence: return 2;
+    case EndKind::kError:
+    case EndKind::kDeath: return 3;
+  }
+  return 0;
+}
+
+int CountGone(const v1::JobStatus& status) {
+  return static_cast<int>(std::count_if(status.ranks().begin(), status.ranks().end(), [](const v1::RankStatus& rank) {
+    return rank.state() == v1::RankStatus::GONE;
+  }));
+}
+
+std::string JobOf(const std::string& attempt) { return attempt.substr(0, attempt.rfind('/')); }
+
+std::string StateName(v1::JobStatus::State state) { return v1::JobStatus::State_Name(state); }
+
+/// The sentence for a job whose end is decided but not reached.
+std::string StoppingReason(const v1::JobStatus& status, bool cancel, const std::string& cause) {
+  const int left = status.ranks_size() - CountGone(status);
+  return absl::StrCat(cancel ? "cancelling" : "failing", ": waiting for ", left, " of ", status.ranks_size(),
+                      " rank processes to end", cause.empty() ? "" : "; ", cause);
+}
+
+}  // namespace
+
+bool IsTerminal(v1::JobStatus::State state) {
+  return state == v1::JobStatus::SUCCEEDED || state == v1::JobStatus::FAILED || state == v1::JobStatus::CANCELLED;
+}
+
+absl::Status JobTable::Load() {
+  MutexLock write(write_mutex_);
+  METP_ASSIGN_OR_RETURN(const std::vector<v1::JobRecord> records, store_.Load());
+  METP_ASSIGN_OR_RETURN(const int64_t last, store_.LastSequence());
+  MutexLock lock(mutex_);
+  last_sequence_ = last;
+  for (const v1::JobRecord& record : records) {
+    auto job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
+    job->record = record;
+    if (record.status().stopping() && !IsTerminal(record.status().state())) {
+      job->stop = Stop{.cancel = record.cancel_requested(), .at = clock_.Now()};
+      if (!record.cancel_requested()) job->cause = RankEnd{EndKind::kError, record.cause()};
+    }
+    by_id_[record.status().id()] = job.get();
+    by_request_[record.request_id()] = job.get();
+    jobs_[record.sequence()] = std::move(job);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::Commit(const v1::JobRecord& next) {
+  METP_RETURN_IF_ERROR(store_.Put(next));
+  {
+    MutexLock lock(mutex_);
+    std::unique_ptr<Job>& job = jobs_[next.sequence()];
+    if (job == nullptr) job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
+    job->record = next;
+    ++job->version;
+    last_sequence_ = std::max(last_sequence_, next.sequence());
+    by_id_[next.status().id()] = job.get();
+    by_request_[next.request_id()] = job.get();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id, const v1::JobSpec& job) const {
+  MutexLock lock(mutex_);
+  const auto found = by_request_.find(request_id);
+  if (found == by_request_.end()) return absl::NotFoundError("no job was made by this request");
+  const v1::JobStatus& status = found->second->record.status();
+  if (!google::protobuf::util::MessageDifferencer::Equals(status.job(), job)) {
+    return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ", status.id(),
+                                                 ", which is another job; make a new id for a new job"));
+  }
+  return status;
+}
+
+absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const v1::JobSpec& job,
+                                            const v1::Plan& plan) {
+  if (request_id.empty()) return absl::InvalidArgumentError("a submit request must carry a request id");
+  MutexLock write(write_mutex_);
+  v1::JobRecord record;
+  {
+    MutexLock lock(mutex_);
+    if (by_request_.count(request_id) > 0) {
+      return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used before"));
+    }
+    record.set_sequence(last_sequence_ + 1);
+  }
+  record.set_request_id(request_id);
+  v1::JobStatus& status = *record.mutable_status();
+  status.set_id(absl::StrCat(job.name(), "-", record.sequence()));
+  *status.mutable_job() = job;
+  *status.mutable_plan() = plan;
+  status.set_state(v1::JobStatus::QUEUED);
+  status.set_reason("waiting for its turn");
+  *status.mutable_submitted() = Stamp(clock_);
+  METP_RETURN_IF_ERROR(Commit(record));
+  return status;
+}
+
+absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id, const std::vector<Placement>& placement) {
+  std::string attempt;
+  {
+    MutexLock write(write_mutex_);
+    v1::JobRecord next;
+    {
+      MutexLock lock(mutex_);
+      Job* job = FindJob(id);
+      if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+      next = job->record;
+    }
+    v1::JobStatus& status = *next.mutable_status();
+    if (status.state() != v1::JobStatus::QUEUED) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", id, " is ", StateName(status.state()), ", only a QUEUED job can be started"));
+    }
+    if (static_cast<int>(placement.size()) != status.plan().degree()) {
+      return absl::InvalidArgumentError(absl::StrCat("job ", id, " has ", status.plan().degree(), " ranks, ",
+                                                     placement.size(), " workers were given"));
+    }
+    next.set_attempts(next.attempts() + 1);
+    attempt = absl::StrCat(id, "/", next.attempts());
+    status.set_attempt(attempt);
+    status.set_state(v1::JobStatus::STARTING);
+    status.set_reason(absl::StrCat("starting ", placement.size(), " ranks"));
+    status.clear_ranks();
+    for (size_t r = 0; r < placement.size(); ++r) {
+      v1::RankStatus& rank = *status.add_ranks();
+      rank.set_rank(static_cast<int>(r));
+      rank.set_worker(placement[r].worker);
+      rank.set_metrics_url(placement[r].metrics_url);
+      rank.set_state(v1::RankStatus::ASSIGNED);
+    }
+    METP_RETURN_IF_ERROR(Commit(next));
+    MutexLock lock(mutex_);
+    Job* job = FindJob(id);
+    job->stop.reset();
+    job->cause.reset();
+    job->progress.StartAttempt();
+  }
+  changes_.Notify(id);
+  return attempt;
+}
+
+absl::Status JobTable::RankSpawned(const std::string& attempt, int rank, int pid) {
+  {
+    MutexLock write(write_mutex_);
+    MutexLock lock(mutex_);
+    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+    job->record.mutable_status()->mutable_ranks(rank)->set_pid(pid);
+    ++job->version;
+  }
+  changes_.Notify(JobOf(attempt));
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const std::string& description) {
+  {
+    MutexLock write(write_mutex_);
+    v1::JobRecord next;
+    {
+      MutexLock lock(mutex_);
+      METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+      next = job->record;
+    }
+    v1::JobStatus& status = *next.mutable_status();
+    status.mutable_ranks(rank)->set_state(v1::RankStatus::STARTED);
+    status.mutable_ranks(rank)->set_description(description);
+    const auto& ranks = status.ranks();
+    const int started = static_cast<int>(std::count_if(ranks.begin(), ranks.end(), [](const v1::RankStatus& r) {
+      return r.state() == v1::RankStatus::STARTED;
+    }));
+    if (!status.stopping()) {
+      status.set_reason(absl::StrCat(started, " of ", status.ranks_size(), " ranks have started"));
+      if (started == status.ranks_size() && status.state() == v1::JobStatus::STARTING) {
+        status.set_state(v1::JobStatus::RUNNING);
+        status.set_reason("");
+        *status.mutable_started() = Stamp(clock_);
+      }
+    }
+    METP_RETURN_IF_ERROR(Commit(next));
+  }
+  changes_.Notify(JobOf(attempt));
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& report) {
+  {
+    MutexLock write(write_mutex_);
+    MutexLock lock(mutex_);
+    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, report.rank()));
+    v1::JobStatus& status = *job->record.mutable_status();
+    if (!job->progress.Add(report, *status.mutable_ranks(report.rank()), status)) return absl::OkStatus();
+    ++job->version;
+  }
+  changes_.Notify(JobOf(attempt));
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::AppendOutput(const std::string& attempt, int rank, const std::vector<std::string>& lines,
+                                    int64_t dropped) {
+  {
+    MutexLock lock(mutex_);
+    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+    if (dropped > 0) {
+      job->log.Append(rank, absl::StrCat("[", dropped, " lines dropped: the worker could not deliver them]"));
+    }
+    for (const std::string& line : lines) job->log.Append(rank, line);
+  }
+  changes_.Notify(JobOf(attempt));
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second) {
+  MutexLock write(write_mutex_);
+  MutexLock lock(mutex_);
+  METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+  job->record.mutable_status()->mutable_ranks(rank)->set_sgemm_flops_per_second(sgemm_flops_per_second);
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::RankGone(const std::string& attempt, int rank, const RankEnd& end) {
+  {
+    MutexLock write(write_mutex_);
+    v1::JobRecord next;
+    std::optional<Stop> stop;
+    std::optional<RankEnd> cause;
+    {
+      MutexLock lock(mutex_);
+      METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+      next = job->record;
+      stop = job->stop;
+      cause = job->cause;
+    }
+    v1::JobStatus& status = *next.mutable_status();
+    status.mutable_ranks(rank)->set_state(v1::RankStatus::GONE);
+    status.mutable_ranks(rank)->set_end(end.message);
+    if (end.kind != EndKind::kDone) {
+      if (!cause.has_value() || Strength(end.kind) > Strength(cause->kind)) cause = end;
+      const bool wait = Strength(end.kind) == Strength(EndKind::kConsequence);
+      const Clock::Time at = clock_.Now() + (wait ? Clock::Duration(config_.cause_window) : Clock::Duration(0));
+      if (!stop.has_value()) stop = Stop{.cancel = false, .at = at};
+      if (!stop->sent) stop->at = std::min(stop->at, at);
+      status.set_stopping(true);
+    }
+    if (cause.has_value() && !(stop.has_value() && stop->cancel)) next.set_cause(cause->message);
+    if (CountGone(status) == status.ranks_size()) {
+      status.set_stopping(false);
+      *status.mutable_finished() = Stamp(clock_);
+      if (!cause.has_value()) {
+        status.set_state(v1::JobStatus::SUCCEEDED);
+        status.set_reason(absl::StrCat("all ", status.job().train().steps(), " steps done"));
+      } else if (stop->cancel) {
+        status.set_state(v1::JobStatus::CANCELLED);
+        status.set_reason("cancelled on request");
+      } else {
+        status.set_state(v1::JobStatus::FAILED);
+        status.set_reason(cause->message);
+      }
+    } else if (status.stopping()) {
+      status.set_reason(StoppingReason(status, stop->cancel, stop->cancel ? "" : cause->message));
+    }
+    METP_RETURN_IF_ERROR(Commit(next));
+    {
+      MutexLock lock(mutex_);
+      Job* job = FindJob(status.id());
+      job->stop = stop;
+      job->cause = cause;
+    }
+    if (IsTerminal(status.state())) DropOldFinished();
+  }
+  changes_.Notify(JobOf(attempt));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JobStatus> JobTable::Cancel(const std::string& id) {
+  v1::JobStatus result;
+  {
+    MutexLock write(write_mutex_);
+    v1::JobRecord next;
+    {
+      MutexLock lock(mutex_);
+      const Job* job = FindJob(id);
+      if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+      next = job->record;
+    }
+    v1::JobStatus& status = *next.mutable_status();
+    if (next.cancel_requested() && (status.state() == v1::JobStatus::CANCELLED || status.stopping())) return status;
+    if (IsTerminal(status.state())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", id, " has ended already: ", StateName(status.state()), ", ", status.reason()));
+    }
+    if (status.stopping()) {
+      return absl::FailedPreconditionError(absl::StrCat("job ", id, " is ", status.reason()));
+    }
+    next.set_cancel_requested(true);
+    if (status.state() == v1::JobStatus::QUEUED) {
+      status.set_state(v1::JobStatus::CANCELLED);
+      status.set_reason("cancelled on request, before it started");
+      *status.mutable_finished() = Stamp(clock_);
+    } else {
+      status.set_stopping(true);
+      status.set_reason(StoppingReason(status, true, ""));
+    }
+    METP_RETURN_IF_ERROR(Commit(next));
+    if (status.stopping()) {
+      MutexLock lock(mutex_);
+      FindJob(id)->stop = Stop{.cancel = true, .at = clock_.Now()};
+    } else {
+      DropOldFinished();
+    }
+    result = status;
+  }
+  changes_.Notify(id);
+  return result;
+}
+
+void JobTable::SetWaiting(const std::string& id, const std::string& reason) {
+  {
+    MutexLock write(write_mutex_);
+    MutexLock lock(mutex_);
+    Job* job = FindJob(id);
+    if (job == nullptr || job->record.status().state() != v1::JobStatus::QUEUED) return;
+    if (job->record.status().reason() == reason) return;
+    job->record.mutable_status()->set_reason(reason);
+    ++job->version;
+  }
+  changes_.Notify(id);
+}
+
+std::vector<LiveRank> JobTable::TakeStops() {
+  MutexLock write(write_mutex_);
+  MutexLock lock(mutex_);
+  const Clock::Time now = clock_.Now();
+  std::vector<LiveRank> stops;
+  for (auto& [sequence, job] : jobs_) {
+    const v1::JobStatus& status = job->record.status();
+    if (!job->stop.has_value() || job->stop->sent || job->stop->at > now || IsTerminal(status.state())) continue;
+    job->stop->sent = true;
+    for (const v1::RankStatus& rank : status.ranks()) {
+      if (rank.state() == v1::RankStatus::GONE) continue;
+      stops.push_back({status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), true, status.reason()});
+    }
+  }
+  return stops;
+}
+
+void JobTable::DropOldFinished() {
+  std::vector<std::string> drop;
+  {
+    MutexLock lock(mutex_);
+    int finished = 0;
+    for (const auto& [sequence, job] : jobs_) finished += IsTerminal(job->record.status().state()) ? 1 : 0;
+    for (auto at = jobs_.begin(); at != jobs_.end() && finished > config_.finished_jobs_kept;) {
+      const v1::JobRecord& record = at->second->record;
+      if (!IsTerminal(record.status().state())) {
+        ++at;
+        continue;
+      }
+      drop.push_back(record.status().id());
+      by_id_.erase(record.status().id());
+      by_request_.erase(record.request_id());
+      at = jobs_.erase(at);
+      --finished;
+    }
+  }
+  // A record that stays in the store comes back at the next start and is dropped then.
+  for (const std::string& id : drop) store_.Delete(id).IgnoreError();
+}
+
+JobTable::Job* JobTable::FindJob(const std::string& id) {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+const JobTable::Job* JobTable::FindJob(const std::string& id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+absl::StatusOr<JobTable::Job*> JobTable::Live(const std::string& attempt, int rank) {
+  METP_RETURN_IF_ERROR(CheckLiveLocked(attempt, rank));
+  return FindJob(JobOf(attempt));
+}
+
+absl::Status JobTable::CheckLiveLocked(const std::string& attempt, int rank) const {
+  const Job* job = FindJob(JobOf(attempt));
+  if (job == nullptr) return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is of no known job"));
+  const v1::JobStatus& status = job->record.status();
+  if (status.attempt() != attempt) {
+    return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is stale, job ", status.id(),
+                                                      " is at '", status.attempt(), "'"));
+  }
+  if (rank < 0 || rank >= status.ranks_size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attempt '", attempt, "' has ", status.ranks_size(), " ranks, found rank ", rank));
+  }
+  if (status.ranks(rank).state() == v1::RankStatus::GONE) {
+    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of attempt '", attempt, "' is gone"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::CheckLive(const std::string& attempt, int rank) const {
+  MutexLock lock(mutex_);
+  return CheckLiveLocked(attempt, rank);
+}
+
+}  // namespace metp

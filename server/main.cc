@@ -1,0 +1,85 @@
+// metp-coordinator: one per cluster. Takes jobs, places them on workers, serves metrics and a status page.
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "nlohmann/json.hpp"
+#include "proto/support/version.h"
+#include "server/coordinator.h"
+#include "server/store/memory_store.h"
+
+namespace metp {
+namespace {
+
+/// Scripts wait for this file; it appears whole or not at all.
+bool WriteReadyFile(const std::string& path, const Coordinator& coordinator) {
+  const nlohmann::json ready = {{"listen", coordinator.address()},
+                                {"http", coordinator.http_address()},
+                                {"pid", static_cast<int>(getpid())}};
+  const std::string part = path + ".part";
+  {
+    std::ofstream file(part);
+    file << ready.dump() << "\n";
+    if (!file.flush()) return false;
+  }
+  return std::rename(part.c_str(), path.c_str()) == 0;
+}
+
+int Run(const CoordinatorConfig& config, const std::string& ready_file, const sigset_t& signals) {
+  RealClock clock;
+  MemoryStore store;
+  Coordinator coordinator(config, clock, store);
+  if (const absl::Status status = coordinator.Start(); !status.ok()) {
+    std::fprintf(stderr, "metp-coordinator: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  std::printf("metp-coordinator %s listening on %s, metrics and status on http://%s\n", kVersion,
+              coordinator.address().c_str(), coordinator.http_address().c_str());
+  std::fflush(stdout);
+  if (!ready_file.empty() && !WriteReadyFile(ready_file, coordinator)) {
+    std::fprintf(stderr, "metp-coordinator: cannot write %s\n", ready_file.c_str());
+    return 1;
+  }
+  int signal = 0;
+  sigwait(&signals, &signal);
+  std::fprintf(stderr, "metp-coordinator: stopping on %s\n", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  coordinator.Stop();
+  return 0;
+}
+
+}  // namespace
+}  // namespace metp
+
+int main(int argc, char** argv) {
+  // Before any thread exists, so that all inherit it and only sigwait sees these.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  metp::CoordinatorConfig config;
+  std::string ready_file;
+  int suspect_ms = static_cast<int>(config.suspect_after.count()), lease_ms = static_cast<int>(config.lease.count());
+  CLI::App app{"Takes training jobs, places them on workers, watches over them"};
+  app.set_version_flag("--version", metp::kVersion);
+  app.add_option("--listen", config.listen, "HOST:PORT for metpctl and workers; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--http", config.http, "HOST:PORT of /metrics, /healthz and the status page; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--ready-file", ready_file, "written with the actual addresses, as JSON, when all is served");
+  app.add_option("--suspect-after-ms", suspect_ms, "silence after which a worker gets no new ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(100, 3600000));
+  app.add_option("--lease-ms", lease_ms, "silence after which a worker is lost and its ranks count as gone")
+      ->capture_default_str()
+      ->check(CLI::Range(200, 3600000));
+  CLI11_PARSE(app, argc, argv);
+  config.suspect_after = std::chrono::milliseconds(suspect_ms);
+  config.lease = std::chrono::milliseconds(lease_ms);
+  return metp::Run(config, ready_file, signals);
+}

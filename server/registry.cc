@@ -1,0 +1,252 @@
+#include "server/registry.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/strings/str_cat.h"
+
+namespace metp {
+namespace {
+
+double Seconds(Clock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+bool NaturalLess(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  while (i < a.size() && j < b.size()) {
+    if (digit(a[i]) && digit(b[j])) {
+      size_t x = i, y = j;
+      while (x < a.size() && digit(a[x])) ++x;
+      while (y < b.size() && digit(b[y])) ++y;
+      while (i + 1 < x && a[i] == '0') ++i;
+      while (j + 1 < y && b[j] == '0') ++j;
+      if (x - i != y - j) return x - i < y - j;
+      const int order = a.compare(i, x - i, b, j, y - j);
+      if (order != 0) return order < 0;
+      i = x, j = y;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+    }
+  }
+  if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
+  return a < b;
+}
+
+absl::StatusOr<Registry::Connected> Registry::Connect(const v1::WorkerHello& hello,
+                                                      std::shared_ptr<WorkerLink> link) {
+  if (hello.name().empty() || hello.incarnation().empty()) {
+    return absl::InvalidArgumentError("a worker's hello must carry its name and incarnation");
+  }
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(hello.name());
+  Connected connected;
+  if (found != workers_.end()) {
+    const Worker& old = found->second;
+    connected.restarted = old.hello.incarnation() != hello.incarnation();
+    if (connected.restarted && old.state == v1::WorkerStatus::READY) {
+      return absl::AlreadyExistsError(absl::StrCat("a worker named '", hello.name(), "' is already registered (pid ",
+                                                   old.hello.pid(), ", ", old.hello.address(),
+                                                   "); give this one another --name"));
+    }
+    if (!connected.restarted) connected.acknowledged = old.acknowledged;
+    connected.replaced = old.link;
+  }
+  Worker worker;
+  worker.hello = hello;
+  worker.session = connected.session = next_session_++;
+  worker.link = std::move(link);
+  worker.last_heard = clock_.Now();
+  worker.acknowledged = connected.acknowledged;
+  workers_[hello.name()] = std::move(worker);
+  return connected;
+}
+
+Registry::Worker* Registry::Current(Session session) {
+  for (auto& [name, worker] : workers_) {
+    if (worker.session == session) return &worker;
+  }
+  return nullptr;
+}
+
+const Registry::Worker* Registry::Current(Session session) const {
+  for (const auto& [name, worker] : workers_) {
+    if (worker.session == session) return &worker;
+  }
+  return nullptr;
+}
+
+bool Registry::Heard(Session session) {
+  MutexLock lock(mutex_);
+  Worker* worker = Current(session);
+  if (worker == nullptr || worker->state == v1::WorkerStatus::LOST || worker->link == nullptr) return false;
+  worker->last_heard = clock_.Now();
+  worker->state = v1::WorkerStatus::READY;
+  return true;
+}
+
+void Registry::Disconnect(Session session) {
+  MutexLock lock(mutex_);
+  Worker* worker = Current(session);
+  if (worker == nullptr) return;
+  worker->link = nullptr;
+  if (worker->state == v1::WorkerStatus::READY) worker->state = v1::WorkerStatus::SUSPECT;
+}
+
+void Registry::Remove(Session session) {
+  MutexLock lock(mutex_);
+  const Worker* worker = Current(session);
+  if (worker != nullptr) workers_.erase(std::string(worker->hello.name()));
+}
+
+std::vector<std::pair<std::string, std::string>> Registry::Expire() {
+  std::vector<std::pair<std::string, std::string>> lost;
+  std::vector<std::shared_ptr<WorkerLink>> close;
+  {
+    MutexLock lock(mutex_);
+    const Clock::Time now = clock_.Now();
+    std::erase_if(workers_, [&](const auto& entry) {
+      const Worker& worker = entry.second;
+      return worker.state == v1::WorkerStatus::LOST && now - worker.last_heard > config_.lost_worker_kept;
+    });
+    for (auto& [name, worker] : workers_) {
+      if (worker.state == v1::WorkerStatus::LOST) continue;
+      const Clock::Duration silent = now - worker.last_heard;
+      if (silent > config_.lease) {
+        lost.emplace_back(name, absl::StrCat("worker ", name, " is lost: not heard for ",
+                                             static_cast<int>(Seconds(silent)), " s"));
+        worker.state = v1::WorkerStatus::LOST;
+        if (worker.link != nullptr) close.push_back(std::move(worker.link));
+        worker.link = nullptr;
+        worker.stale.clear();
+      } else if (silent > config_.suspect_after) {
+        worker.state = v1::WorkerStatus::SUSPECT;
+      }
+    }
+  }
+  for (const auto& link : close) {
+    link->Close(absl::DeadlineExceededError("the lease of this worker is over: not heard in time"));
+  }
+  return lost;
+}
+
+std::optional<Clock::Time> Registry::NextDeadline() const {
+  MutexLock lock(mutex_);
+  std::optional<Clock::Time> next;
+  for (const auto& [name, worker] : workers_) {
+    Clock::Duration wait = config_.suspect_after;
+    if (worker.state == v1::WorkerStatus::SUSPECT) wait = config_.lease;
+    if (worker.state == v1::WorkerStatus::LOST) wait = config_.lost_worker_kept;
+    const Clock::Time at = worker.last_heard + wait + std::chrono::milliseconds(1);
+    if (!next.has_value() || at < *next) next = at;
+  }
+  return next;
+}
+
+void Registry::Acknowledge(Session session, int64_t sequence) {
+  MutexLock lock(mutex_);
+  Worker* worker = Current(session);
+  if (worker != nullptr) worker->acknowledged = std::max(worker->acknowledged, sequence);
+}
+
+int64_t Registry::Acknowledged(Session session) const {
+  MutexLock lock(mutex_);
+  const Worker* worker = Current(session);
+  return worker == nullptr ? 0 : worker->acknowledged;
+}
+
+bool Registry::AddStale(const std::string& name, const RankId& rank) {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(name);
+  return found != workers_.end() && found->second.stale.insert(rank).second;
+}
+
+void Registry::ClearStale(const std::string& name, const RankId& rank) {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(name);
+  if (found != workers_.end()) found->second.stale.erase(rank);
+}
+
+std::string Registry::NameOf(Session session) const {
+  MutexLock lock(mutex_);
+  const Worker* worker = Current(session);
+  return worker == nullptr ? "" : worker->hello.name();
+}
+
+void Registry::Send(const std::string& name, v1::ToWorker message) {
+  std::shared_ptr<WorkerLink> link;
+  {
+    MutexLock lock(mutex_);
+    const auto found = workers_.find(name);
+    if (found != workers_.end()) link = found->second.link;
+  }
+  if (link != nullptr) link->Send(std::move(message));
+}
+
+void Registry::CloseAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<WorkerLink>> links;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [name, worker] : workers_) {
+      if (worker.link != nullptr) links.push_back(worker.link);
+    }
+  }
+  for (const auto& link : links) link->Close(status);
+}
+
+int Registry::registered() const {
+  MutexLock lock(mutex_);
+  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {
+    return entry.second.state != v1::WorkerStatus::LOST;
+  }));
+}
+
+std::vector<std::string> Registry::Schedulable() const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, worker] : workers_) {
+    if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty()) {
+      names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end(), NaturalLess);
+  return names;
+}
+
+std::vector<v1::WorkerStatus> Registry::List() const {
+  MutexLock lock(mutex_);
+  std::vector<v1::WorkerStatus> all;
+  const Clock::Time now = clock_.Now();
+  for (const auto& [name, worker] : workers_) {
+    v1::WorkerStatus status;
+    status.set_name(name);
+    status.set_address(worker.hello.address());
+    status.set_metrics_url(worker.hello.metrics_url());
+    status.set_state(worker.state);
+    status.set_device(worker.hello.device());
+    status.set_threads(worker.hello.threads());
+    status.set_memory_bytes(worker.hello.memory_bytes());
+    status.set_version(worker.hello.version());
+    status.set_pid(worker.hello.pid());
+    status.set_incarnation(worker.hello.incarnation());
+    status.set_silent_seconds(Seconds(now - worker.last_heard));
+    if (worker.state == v1::WorkerStatus::LOST) {
+      status.set_detail("not heard for longer than its lease");
+    } else if (worker.link == nullptr) {
+      status.set_detail("disconnected");
+    } else if (worker.state == v1::WorkerStatus::SUSPECT) {
+      status.set_detail("silent");
+    } else if (!worker.stale.empty()) {
+      status.set_detail(absl::StrCat("waiting for ", worker.stale.size(), " process(es) of an ended attempt"));
+    }
+    all.push_back(std::move(status));
+  }
+  std::sort(all.begin(), all.end(), [](const v1::WorkerStatus& a, const v1::WorkerStatus& b) {
+    return NaturalLess(a.name(), b.name());
+  });
+  return all;
+}
+
+}  // namespace metp

@@ -1,0 +1,110 @@
+#pragma once
+
+// The workers this coordinator knows: who is there, who has gone silent, whose lease is over.
+//
+//               hello                silence > suspect_after, or disconnected
+//   (unknown) ---------> READY ------------------------------------------------> SUSPECT
+//       ^                  ^  |                                                     |
+//       | leave, or        |  | hello of the same daemon or of a restarted one      | silence > lease
+//       | lost too long    |  +<-------------- heard again <------------------------+
+//       |                  |                                                        v
+//       +------------------+--------------------- hello ------------------------- LOST
+//
+// Time is the coordinator's steady clock alone: a worker is compared only with when it was itself last heard, so clocks
+// that disagree harm nobody. A session is one connection; what a replaced session still says is refused. An incarnation
+// is one life of the daemon: when it changes, the ranks of the old one are gone for certain (they die with their daemon).
+// Thread-safe.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "metp/v1/status.pb.h"
+#include "metp/v1/worker_service.pb.h"
+#include "proto/support/clock.h"
+#include "proto/support/mutex.h"
+#include "server/config.h"
+#include "server/worker_link.h"
+
+namespace metp {
+
+class Registry {
+ public:
+  using Session = uint64_t;
+  using RankId = std::pair<std::string, int>;  // attempt, rank
+
+  Registry(const CoordinatorConfig& config, const Clock& clock) : config_(config), clock_(clock) {}
+
+  struct Connected {
+    Session session = 0;
+    bool restarted = false;                 // another incarnation than before: its earlier ranks are gone
+    int64_t acknowledged = 0;               // last event of this incarnation already taken
+    std::shared_ptr<WorkerLink> replaced;   // link of the session this one takes over from, if any
+  };
+  /// AlreadyExists: a daemon of another incarnation is READY under that name. InvalidArgument: no name or incarnation.
+  absl::StatusOr<Connected> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link)
+      METP_EXCLUDES(mutex_);
+
+  /// Notes a sign of life. False if the session has been replaced, or its worker lost or gone.
+  bool Heard(Session session) METP_EXCLUDES(mutex_);
+  /// Its connection broke: SUSPECT until it is back or the lease is over. Nothing if the session is not current.
+  void Disconnect(Session session) METP_EXCLUDES(mutex_);
+  /// It left in good order.
+  void Remove(Session session) METP_EXCLUDES(mutex_);
+  /// Ages everyone; returns the workers whose lease ended with this call and why, as a sentence.
+  std::vector<std::pair<std::string, std::string>> Expire() METP_EXCLUDES(mutex_);
+  /// When Expire may next have something to do.
+  std::optional<Clock::Time> NextDeadline() const METP_EXCLUDES(mutex_);
+
+  /// Number of the last event of its worker that was taken.
+  int64_t Acknowledged(Session session) const METP_EXCLUDES(mutex_);
+  void Acknowledge(Session session, int64_t sequence) METP_EXCLUDES(mutex_);
+
+  /// A process of an attempt that is over still runs there: no new ranks until it is gone. False if known already.
+  bool AddStale(const std::string& name, const RankId& rank) METP_EXCLUDES(mutex_);
+  void ClearStale(const std::string& name, const RankId& rank) METP_EXCLUDES(mutex_);
+
+  /// Name of the session's worker; empty if the session is not current.
+  std::string NameOf(Session session) const METP_EXCLUDES(mutex_);
+  /// Sends to that worker's current session; dropped if there is none (it is told again when it is back).
+  void Send(const std::string& name, v1::ToWorker message) METP_EXCLUDES(mutex_);
+  /// Closes every session.
+  void CloseAll(const absl::Status& status) METP_EXCLUDES(mutex_);
+
+  /// READY and SUSPECT ones.
+  int registered() const METP_EXCLUDES(mutex_);
+  /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).
+  std::vector<std::string> Schedulable() const METP_EXCLUDES(mutex_);
+  /// All, in natural order of names; job and rank are left to the caller.
+  std::vector<v1::WorkerStatus> List() const METP_EXCLUDES(mutex_);
+
+ private:
+  struct Worker {
+    v1::WorkerHello hello;
+    v1::WorkerStatus::State state = v1::WorkerStatus::READY;
+    Session session = 0;
+    std::shared_ptr<WorkerLink> link;  // null while disconnected
+    Clock::Time last_heard;
+    int64_t acknowledged = 0;
+    std::set<RankId> stale;
+  };
+  Worker* Current(Session session) METP_REQUIRES(mutex_);
+  const Worker* Current(Session session) const METP_REQUIRES(mutex_);
+
+  const CoordinatorConfig& config_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::map<std::string, Worker> workers_ METP_GUARDED_BY(mutex_);
+  Session next_session_ METP_GUARDED_BY(mutex_) = 1;
+};
+
+/// Orders names by their numbers where they have numbers.
+bool NaturalLess(const std::string& a, const std::string& b);
+
+}  // namespace metp

@@ -12,7 +12,9 @@ std::string ToJson(const google::protobuf::Message& message, bool pretty) {
   std::string json;
   // Fails for unknown Any types only; these messages have none.
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
-  return status.ok() ? json : "{}";
+  if (!status.ok()) return "{}";
+  if (!json.empty() && json.back() == '\n') json.pop_back();
+  return json;
 }
 
 }  // namespace metp

@@ -21,6 +21,7 @@ keep=false
 job=$root/deploy/examples/licenses-4k.yaml
 folder=
 names=() pids=() # what was started, in order
+client=          # metpctl while it runs
 
 say() { printf '%s\n' "$*" >&2; } # messages; stdout is metpctl's
 fail() {
@@ -62,6 +63,8 @@ finish() {
   local code=$?
   trap - EXIT
   trap '' INT TERM HUP # nothing interrupts the cleaning up
+  [[ -z $client ]] || stop "$client"
+  [[ $code -lt 128 ]] || say "quickstart: interrupted, stopping everything, the job too"
   if [[ ${#pids[@]} -gt 0 ]]; then
     stop "${pids[@]:1}" # the workers, with the ranks that they run
     stop "${pids[0]}"
@@ -127,9 +130,15 @@ say "Running: a coordinator and $workers workers. Status page: http://$http/   m
 
 # --- train ------------------------------------------------------------------------------------------------------------
 
+# Not in the foreground, where bash would keep signals waiting until it ends.
+setsid "$bin/metpctl" --coordinator "$coordinator" submit -f "$job" --watch </dev/null &
+client=$!
 code=0
-"$bin/metpctl" --coordinator "$coordinator" submit -f "$job" --watch || code=$?
-if [[ $code -ne 0 && $code -ne 130 ]]; then
+wait "$client" || code=$?
+client=
+if [[ $code -eq 2 || $code -eq 6 ]]; then # metpctl has said what is wrong with the job file
+  say "quickstart: the job was not accepted"
+elif [[ $code -ne 0 ]]; then
   say "quickstart: the job did not succeed (metpctl: exit code $code)"
   for name in "${names[@]}"; do
     [[ ! -s $folder/$name.log ]] || { say "--- $name:" && tail -n 5 "$folder/$name.log" >&2; }

@@ -13,9 +13,8 @@ namespace metp {
 namespace {
 
 bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
-  return std::any_of(hello.ranks().begin(), hello.ranks().end(), [&](const v1::RankKey& key) {
-    return key.attempt() == attempt && key.rank() == rank;
-  });
+  return std::any_of(hello.ranks().begin(), hello.ranks().end(),
+                     [&](const v1::RankKey& key) { return key.attempt() == attempt && key.rank() == rank; });
 }
 
 }  // namespace
@@ -28,9 +27,9 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
   METP_ASSIGN_OR_RETURN(const v1::Plan plan, PlanJob(job));
   const int registered = workers_.registered();
   if (plan.degree() > registered) {
-    return absl::FailedPreconditionError(absl::StrCat("parallel.degree is ", plan.degree(), ", ", registered,
-                                                      registered == 1 ? " worker is" : " workers are",
-                                                      " registered"));
+    return absl::FailedPreconditionError(absl::StrCat("parallel.degree: found ", plan.degree(),
+                                                      ", expected at most ", registered,
+                                                      ", the number of registered workers"));
   }
   return jobs_.Add(request_id, job, plan);
 }
@@ -45,7 +44,8 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
   METP_ASSIGN_OR_RETURN(const Registry::Connected connected, workers_.Connect(hello, std::move(link)));
   const std::string& name = hello.name();
   if (connected.replaced != nullptr) {
-    connected.replaced->Close(absl::AbortedError("this session was replaced by a newer one of the same worker"));
+    connected.replaced->Close(
+        absl::AbortedError("this session was replaced by a newer one of the same worker"));
   }
   v1::ToWorker welcome;
   welcome.mutable_welcome()->set_acknowledged(connected.acknowledged);
@@ -62,9 +62,10 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
       const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
       if (status.ok()) workers_.Send(name, StartCommand(*status, rank.rank));
     } else {
-      METP_RETURN_IF_ERROR(Gone(rank.attempt, rank.rank,
-                                {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
-                                 absl::StrCat("rank ", rank.rank, " on worker ", name, ": its worker has it no more")}));
+      METP_RETURN_IF_ERROR(
+          Gone(rank.attempt, rank.rank,
+               {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
+                absl::StrCat("rank ", rank.rank, " on worker ", name, ": its worker has it no more")}));
     }
   }
   for (const v1::RankKey& key : hello.ranks()) {
@@ -111,7 +112,8 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
       case v1::WorkerEvent::kPut:
         status = rendezvous_.Put(attempt, event.put().key(), event.put().value(), answers);
         if (!status.ok()) {
-          status = jobs_.AppendOutput(attempt, rank, {absl::StrCat("[", std::string(status.message()), "]")}, 0);
+          status =
+              jobs_.AppendOutput(attempt, rank, {absl::StrCat("[", std::string(status.message()), "]")}, 0);
         }
         break;
       case v1::WorkerEvent::kGet:
@@ -121,9 +123,9 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         status = jobs_.Report(attempt, event.step());
         break;
       case v1::WorkerEvent::kOutput:
-        status = jobs_.AppendOutput(attempt, rank,
-                                    {event.output().lines().begin(), event.output().lines().end()},
-                                    event.output().dropped());
+        status =
+            jobs_.AppendOutput(attempt, rank, {event.output().lines().begin(), event.output().lines().end()},
+                               event.output().dropped());
         break;
       case v1::WorkerEvent::kEnded:
         if (event.ended().has_result()) {
@@ -167,7 +169,8 @@ void Controller::AnswerGets(const std::string& worker, const std::string& attemp
 absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEnd& end) {
   METP_RETURN_IF_ERROR(jobs_.RankGone(attempt, rank, end));
   const std::vector<LiveRank> live = jobs_.LiveRanks();
-  const bool over = std::none_of(live.begin(), live.end(), [&](const LiveRank& r) { return r.attempt == attempt; });
+  const bool over =
+      std::none_of(live.begin(), live.end(), [&](const LiveRank& r) { return r.attempt == attempt; });
   if (over) rendezvous_.Erase(attempt);
   return absl::OkStatus();
 }
@@ -183,7 +186,8 @@ void Controller::RanksAreGone(const std::string& worker, const std::string& why)
   }
 }
 
-void Controller::StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why) {
+void Controller::StopStale(const std::string& worker, const std::string& attempt, int rank,
+                           const std::string& why) {
   if (!workers_.AddStale(worker, {attempt, rank})) return;
   LiveRank stale;
   stale.attempt = attempt;

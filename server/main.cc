@@ -36,13 +36,13 @@ int Run(const CoordinatorConfig& config, const std::string& ready_file, const si
     std::fprintf(stderr, "metp-coordinator: %s\n", std::string(status.message()).c_str());
     return 1;
   }
-  std::printf("metp-coordinator %s listening on %s, metrics and status on http://%s\n", kVersion,
-              coordinator.address().c_str(), coordinator.http_address().c_str());
-  std::fflush(stdout);
   if (!ready_file.empty() && !WriteReadyFile(ready_file, coordinator)) {
     std::fprintf(stderr, "metp-coordinator: cannot write %s\n", ready_file.c_str());
     return 1;
   }
+  std::printf("metp-coordinator %s listening on %s, metrics and status on http://%s\n", kVersion,
+              coordinator.address().c_str(), coordinator.http_address().c_str());
+  std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
   std::fprintf(stderr, "metp-coordinator: stopping on %s\n", signal == SIGTERM ? "SIGTERM" : "SIGINT");

@@ -97,8 +97,11 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string& name,
-                                     const std::vector<std::string>& overrides) {
+namespace {
+
+/// The job that `text` and `overrides` give, as far as the schema takes it, and where each key stands.
+absl::StatusOr<v1::JobSpec> ReadJobText(const std::string& text, const std::string& name,
+                                        const std::vector<std::string>& overrides, Places& places) {
   if (text.size() > kLargestFile) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": found a file of more than ", kLargestFile, " bytes, expected a job file"));
@@ -111,14 +114,32 @@ absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string&
     ApplyOverride(override_text, root, problems);
   }
   v1::JobSpec job;
-  Places places;
   ReadJob(root, job, places, problems);
   METP_RETURN_IF_ERROR(problems.ToStatus(name));
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string& name,
+                                     const std::vector<std::string>& overrides) {
+  Places places;
+  METP_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJobText(text, name, overrides, places));
   NormalizeJob(job);
-  problems = CheckJob(job);
+  Problems problems = CheckJob(job);
   problems.Locate(places);
   METP_RETURN_IF_ERROR(problems.ToStatus(name));
   return job;
+}
+
+absl::Status ProblemInJobFile(const std::string& path, const std::vector<std::string>& overrides,
+                              const std::string& key, const std::string& message) {
+  METP_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  Places places;
+  METP_RETURN_IF_ERROR(ReadJobText(text, path, overrides, places).status());
+  Problems problems;
+  problems.Add(FindPlace(places, key), key, message);
+  return problems.ToStatus(path);
 }
 
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path, const std::vector<std::string>& overrides) {

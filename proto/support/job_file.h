@@ -22,6 +22,11 @@ namespace metp {
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& overrides = {});
 
+/// What turned out to be wrong with a job once its file had been read (its data, the cluster), said as LoadJobFile would:
+/// InvalidArgument "FILE:LINE: KEY: MESSAGE".
+absl::Status ProblemInJobFile(const std::string& path, const std::vector<std::string>& overrides,
+                              const std::string& key, const std::string& message);
+
 /// The same from text; `name` stands for the file in messages; relative sources are left as they are.
 absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string& name,
                                      const std::vector<std::string>& overrides = {});

@@ -9,18 +9,16 @@
 //   kill SIGNAL         ends by that signal           fail CODE TEXT reports that status and ends
 //   flood N             N lines of output             garbage        bytes that are no message
 
-#include <fcntl.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 #include <string>
 
+#include "tests/support/await_file.h"
 #include "worker/rank/rendezvous_link.h"
 
 namespace metp {
@@ -41,7 +39,7 @@ class FakeRank {
     start_ = *start;
     v1::FromRank started;
     started.set_started("rank " + std::to_string(start_.rank()) + " of " + std::to_string(start_.plan().degree()) +
-                        ", scripted");
+                        ", scripted, " + std::to_string(start_.threads()) + " threads at " + start_.address());
     Send(started);
     std::ifstream script(start_.job().data().source(0));
     std::string line;
@@ -80,7 +78,7 @@ class FakeRank {
     }
     if (act == "meet") Meet();
     if (act == "touch") std::ofstream(text).flush();
-    if (act == "await") Await(text);
+    if (act == "await") AwaitFile(text);
     if (act == "hang") {
       while (true) pause();
     }
@@ -132,16 +130,6 @@ class FakeRank {
       const absl::StatusOr<std::string> value = rendezvous.Get("rank/" + std::to_string(other), kTimeout);
       if (!value.ok() || *value != "address of " + std::to_string(other)) End(14, "rendezvous failed");
     }
-  }
-
-  static void Await(const std::string& file) {
-    const int fd = inotify_init1(IN_CLOEXEC);
-    inotify_add_watch(fd, std::filesystem::path(file).parent_path().c_str(), IN_CREATE | IN_MOVED_TO);
-    char events[4096];
-    while (!std::filesystem::exists(file)) {
-      if (read(fd, events, sizeof events) < 0) _exit(1);
-    }
-    close(fd);
   }
 
   RankLink link_;

@@ -46,7 +46,8 @@ HostCommunicator::~HostCommunicator() {
     posted_.NotifyAll();
   }
   if (running) {
-    transport_->Cancel(absl::CancelledError(absl::StrCat("rank ", rank_, " left the ring with hops unfinished")));
+    transport_->Cancel(
+        absl::CancelledError(absl::StrCat("rank ", rank_, " left the ring with hops unfinished")));
   }
   thread_.join();
 }
@@ -55,8 +56,8 @@ HopId HostCommunicator::Post(Exchange exchange, const Event& after) {
   MutexLock lock(mutex_);
   const HopId id = ++last_id_;
   if (after.point != nullptr) {
-    Fail(absl::InvalidArgumentError(
-        absl::StrCat("hop ", id, ": posted behind a device's event; this communicator moves host memory only")));
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        "hop ", id, ": posted behind a device's event; this communicator moves host memory only")));
   } else if (!Contiguous(exchange.sends) || !Contiguous(exchange.receives)) {
     Fail(absl::InvalidArgumentError(absl::StrCat("hop ", id, ": a transfer is not contiguous")));
   }
@@ -83,7 +84,8 @@ absl::Status HostCommunicator::AwaitSequence(uint64_t sequence) {
 absl::Status HostCommunicator::Await(HopId hop) {
   MutexLock lock(mutex_);
   if (hop == 0 || hop > last_id_) {
-    return absl::InvalidArgumentError(absl::StrCat("hop ", hop, " was never posted; the last one is ", last_id_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("hop ", hop, " was never posted; the last one is ", last_id_));
   }
   const TimePoint from = Now();
   bool waited = false;
@@ -123,7 +125,8 @@ absl::StatusOr<TimePoint> HostCommunicator::StartCollective() {
   return Now() + options_.deadline;
 }
 
-absl::Status HostCommunicator::RunCollectiveHop(const char* collective, Exchange exchange, TimePoint deadline) {
+absl::Status HostCommunicator::RunCollectiveHop(const char* collective, Exchange exchange,
+                                                TimePoint deadline) {
   MutexLock lock(mutex_);
   Hop hop;
   hop.collective = collective;

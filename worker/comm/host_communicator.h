@@ -1,10 +1,12 @@
 #pragma once
 
-// A Communicator over host memory: everything that local and gloo have in common. It owns a communication thread, which
-// takes hops from a queue in the order posted and runs each on a Transport, and it keeps the account of what each hop
-// cost. The public methods are the compute thread's, Abort is anybody's, RunHops is the communication thread.
+// A Communicator over host memory: everything that local and gloo have in common. It owns a communication
+// thread, which takes hops from a queue in the order posted and runs each on a Transport, and it keeps the
+// account of what each hop cost. The public methods are the compute thread's, Abort is anybody's, RunHops is
+// the communication thread.
 //
-// States of a hop: queued -> running -> done -> awaited (its record waits for TakeRecords). A failure is an end for all.
+// States of a hop: queued -> running -> done -> awaited (its record waits for TakeRecords). A failure is an
+// end for all.
 
 #include <cstdint>
 #include <deque>
@@ -45,7 +47,8 @@ class HostCommunicator final : public Communicator {
   absl::Status AwaitSequence(uint64_t sequence) METP_REQUIRES(mutex_);
   /// Waits for every hop posted so far; the deadline of the collective that follows.
   absl::StatusOr<TimePoint> StartCollective() METP_EXCLUDES(mutex_);
-  absl::Status RunCollectiveHop(const char* collective, Exchange exchange, TimePoint deadline) METP_EXCLUDES(mutex_);
+  absl::Status RunCollectiveHop(const char* collective, Exchange exchange, TimePoint deadline)
+      METP_EXCLUDES(mutex_);
   /// The first failure stays.
   void Fail(const absl::Status& status) METP_REQUIRES(mutex_);
   void RunHops() METP_EXCLUDES(mutex_);

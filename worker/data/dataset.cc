@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const v1::JobSpec& job) {
   }
   METP_ASSIGN_OR_RETURN(TokenStream stream, TokenStream::Open(files, encoding));
   if (stream.size() < length + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("data.source: found ", stream.size(),
+    return absl::InvalidArgumentError(absl::StrCat("found ", stream.size(),
                                                    " tokens, expected at least ", length + 1,
                                                    " (data.sequence_length + 1)"));
   }

@@ -23,7 +23,7 @@ namespace metp {
 
 class Dataset {
  public:
-  /// `job`: normalized. Errors name the file and what is wrong: NotFound (missing source), InvalidArgument
+  /// `job`: normalized. Errors say what is wrong with data.source, naming the file: NotFound (missing source), InvalidArgument
   /// (nothing readable in a folder, size not a multiple of the element, "corpus.bin: token 70000 at position
   /// 12 is beyond the vocabulary of 50257 (model.vocab)", "found 812 tokens, expected at least 4097
   /// (data.sequence_length + 1)").

@@ -22,10 +22,10 @@ using Identity = std::pair<dev_t, ino_t>;
 
 absl::Status Wrong(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
-    return absl::NotFoundError(absl::StrCat(path, ": no such file or folder (data.source)"));
+    return absl::NotFoundError(absl::StrCat(path, ": no such file or folder"));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": cannot be read: ", std::strerror(error), " (data.source)"));
+      absl::StrCat(path, ": cannot be read: ", std::strerror(error), ""));
 }
 
 absl::StatusOr<std::vector<std::string>> SortedNames(const std::string& folder) {
@@ -90,11 +90,11 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::vector<std::string
       METP_RETURN_IF_ERROR(Walk(source, seen, files));
       if (files.size() == before) {
         return absl::InvalidArgumentError(
-            absl::StrCat(source, ": found a folder without files, expected at least one (data.source)"));
+            absl::StrCat(source, ": found a folder without files, expected at least one"));
       }
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat(source, ": found a device, pipe or socket, expected a file or folder (data.source)"));
+          absl::StrCat(source, ": found a device, pipe or socket, expected a file or folder"));
     }
   }
   return files;

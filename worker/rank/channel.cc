@@ -73,8 +73,8 @@ absl::StatusOr<bool> Channel::Receive(google::protobuf::MessageLite* message) {
     METP_ASSIGN_OR_RETURN(const std::optional<std::string> frame, decoder_.Next());
     if (frame) {
       if (message->ParseFromString(*frame)) return true;
-      return absl::DataLossError(absl::StrCat("a frame of ", frame->size(), " bytes that is no ",
-                                              message->GetTypeName()));
+      return absl::DataLossError(
+          absl::StrCat("a frame of ", frame->size(), " bytes that is no ", message->GetTypeName()));
     }
     char bytes[65536];
     const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);

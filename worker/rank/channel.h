@@ -1,7 +1,7 @@
 #pragma once
 
-// Protobuf messages over a connected stream socket: each is a 4-byte little-endian length and that many bytes. Used by
-// both ends of the link between a supervisor and a rank. A Channel owns its descriptor.
+// Protobuf messages over a connected stream socket: each is a 4-byte little-endian length and that many
+// bytes. Used by both ends of the link between a supervisor and a rank. A Channel owns its descriptor.
 //
 // Threads: Send from any, one Receive at a time, Shutdown from any.
 
@@ -27,8 +27,8 @@ absl::StatusOr<std::string> EncodeFrame(const google::protobuf::MessageLite& mes
 class FrameDecoder {
  public:
   void Append(std::string_view bytes) { buffer_.append(bytes); }
-  /// The next whole frame's bytes, or nothing yet. InvalidArgument: a length above kMaxFrameBytes; the stream is useless
-  /// from there on.
+  /// The next whole frame's bytes, or nothing yet. InvalidArgument: a length above kMaxFrameBytes; the stream
+  /// is useless from there on.
   absl::StatusOr<std::optional<std::string>> Next();
   /// True between frames.
   bool empty() const { return begin_ == buffer_.size(); }
@@ -49,8 +49,8 @@ class Channel {
   /// Sends one whole message; blocks while the peer does not read. Unavailable: the peer's end is closed.
   absl::Status Send(const google::protobuf::MessageLite& message);
 
-  /// Blocks for one message. False: the peer closed between two messages. DataLoss: closed inside one, or a frame that
-  /// does not parse; InvalidArgument: a frame above the limit.
+  /// Blocks for one message. False: the peer closed between two messages. DataLoss: closed inside one, or a
+  /// frame that does not parse; InvalidArgument: a frame above the limit.
   absl::StatusOr<bool> Receive(google::protobuf::MessageLite* message);
 
   /// Ends both directions: a Receive that waits returns false, and the peer sees the end.

@@ -1,6 +1,7 @@
 #pragma once
 
-// A file descriptor with an owner, and the two calls on process descriptors (glibc 2.36 declares them without extern "C").
+// A file descriptor with an owner, and the two calls on process descriptors (glibc 2.36 declares them without
+// extern "C").
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -34,7 +35,9 @@ class Descriptor {
 };
 
 /// Readable once the process has ended; not open on failure (errno).
-inline Descriptor OpenPidfd(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+inline Descriptor OpenPidfd(pid_t pid) {
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
 
 /// Never reaches another process that has come to have the same number.
 inline bool SendPidfdSignal(const Descriptor& pidfd, int signal) {

@@ -36,7 +36,8 @@ std::string RankExit::Describe() const {
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(RankCommand command, RankCallbacks callbacks) {
+absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(RankCommand command,
+                                                                RankCallbacks callbacks) {
   std::unique_ptr<RankProcess> process(new RankProcess(std::move(command), std::move(callbacks)));
   process->thread_ = std::thread([p = process.get()] { p->Run(); });
   MutexLock lock(process->mutex_);
@@ -139,7 +140,8 @@ bool RankProcess::ReadMessages() {
 }
 
 bool RankProcess::ReadOutput() {
-  // At most a pipe's capacity and a little per call, so that a rank that only ever prints cannot keep the rest waiting.
+  // At most a pipe's capacity and a little per call, so that a rank that only ever prints cannot keep the
+  // rest waiting.
   for (int i = 0; i < 64; ++i) {
     char bytes[4096];
     const ssize_t n = read(output_.get(), bytes, sizeof(bytes));
@@ -189,7 +191,8 @@ void RankProcess::WriteQueued() {
 absl::Status RankProcess::Send(const v1::ToRank& message) {
   METP_ASSIGN_OR_RETURN(const std::string frame, EncodeFrame(message));
   MutexLock lock(mutex_);
-  if (!socket_open_) return absl::UnavailableError(absl::StrCat("rank process ", pid_, " has closed its end"));
+  if (!socket_open_)
+    return absl::UnavailableError(absl::StrCat("rank process ", pid_, " has closed its end"));
   if (queued_.size() + frame.size() > kMaxFrameBytes + 4) {
     return absl::ResourceExhaustedError(
         absl::StrCat("rank process ", pid_, " has left ", queued_.size(), " bytes unread; it hangs"));

@@ -2,13 +2,13 @@
 
 // One `metp-rank serve` child of a supervisor: started, listened to, signalled, waited for.
 //
-// The child gets: descriptor 3, its end of a socketpair (`--fd 3`); stdout and stderr, one pipe; stdin, /dev/null; default
-// signal handling and an empty signal mask; a process group of its own, so that a terminal's ^C reaches the supervisor
-// only; SIGKILL when the supervisor dies; and no other descriptor.
+// The child gets: descriptor 3, its end of a socketpair (`--fd 3`); stdout and stderr, one pipe; stdin,
+// /dev/null; default signal handling and an empty signal mask; a process group of its own, so that a
+// terminal's ^C reaches the supervisor only; SIGKILL when the supervisor dies; and no other descriptor.
 //
-// Threads. Each RankProcess has one thread, from which it forks (the death signal is bound to the thread that forked), on
-// which it waits for whatever comes, and on which all callbacks run. The public methods may be called from any thread,
-// Wait and the destructor not from a callback.
+// Threads. Each RankProcess has one thread, from which it forks (the death signal is bound to the thread that
+// forked), on which it waits for whatever comes, and on which all callbacks run. The public methods may be
+// called from any thread, Wait and the destructor not from a callback.
 
 #include <sys/types.h>
 
@@ -32,10 +32,10 @@ namespace metp {
 
 /// How a rank ended.
 struct RankExit {
-  int code = 0;               // exit code, where signal is 0
-  int signal = 0;             // the signal that killed it, or 0
-  int64_t max_rss_bytes = 0;  // most memory it ever had resident
-  std::string protocol_error; // why the supervisor killed it: it sent something that is no message; or empty
+  int code = 0;                // exit code, where signal is 0
+  int signal = 0;              // the signal that killed it, or 0
+  int64_t max_rss_bytes = 0;   // most memory it ever had resident
+  std::string protocol_error;  // why the supervisor killed it: it sent something that is no message; or empty
 
   bool clean() const { return code == 0 && signal == 0; }
   /// "exited with code 3", "killed by signal 9 (SIGKILL)".
@@ -44,8 +44,9 @@ struct RankExit {
 
 struct RankCommand {
   std::string program;
-  std::vector<std::string> arguments = {"serve"};                 // "--fd", "3" follow
-  std::vector<std::pair<std::string, std::string>> environment;   // added to, or replacing, the supervisor's own
+  std::vector<std::string> arguments = {"serve"};  // "--fd", "3" follow
+  std::vector<std::pair<std::string, std::string>>
+      environment;  // added to, or replacing, the supervisor's own
 };
 
 struct RankCallbacks {
@@ -58,16 +59,16 @@ struct RankCallbacks {
 
 class RankProcess {
  public:
-  /// NotFound, PermissionDenied: the program cannot be executed (no callback is called then). Callbacks may come before
-  /// this has returned.
+  /// NotFound, PermissionDenied: the program cannot be executed (no callback is called then). Callbacks may
+  /// come before this has returned.
   static absl::StatusOr<std::unique_ptr<RankProcess>> Start(RankCommand command, RankCallbacks callbacks);
   /// Kills the process and waits for it.
   ~RankProcess();
 
   pid_t pid() const { return pid_; }
 
-  /// Queues one message; never blocks. Unavailable: the rank has closed its end; ResourceExhausted: it has left
-  /// kMaxFrameBytes unread.
+  /// Queues one message; never blocks. Unavailable: the rank has closed its end; ResourceExhausted: it has
+  /// left kMaxFrameBytes unread.
   absl::Status Send(const v1::ToRank& message);
   /// SIGTERM: end the step, write a checkpoint, exit.
   void Terminate();
@@ -107,7 +108,7 @@ class RankProcess {
   CondVar changed_;
   bool started_ METP_GUARDED_BY(mutex_) = false;  // Spawn is over
   absl::Status start_ METP_GUARDED_BY(mutex_);
-  std::string queued_ METP_GUARDED_BY(mutex_);    // frames not written yet
+  std::string queued_ METP_GUARDED_BY(mutex_);  // frames not written yet
   bool socket_open_ METP_GUARDED_BY(mutex_) = true;
   bool finished_ METP_GUARDED_BY(mutex_) = false;
   RankExit exit_ METP_GUARDED_BY(mutex_);

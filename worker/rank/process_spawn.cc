@@ -21,9 +21,12 @@ extern "C" {  // glibc 2.36 left the linkage out of this header
 namespace metp {
 namespace {
 
-constexpr int kFirstFree = 10;  // descriptors the child needs stay clear of 0 to kChildSocket until it moves them there
+constexpr int kFirstFree =
+    10;  // descriptors the child needs stay clear of 0 to kChildSocket until it moves them there
 
-absl::Status SystemError(const char* what) { return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno))); }
+absl::Status SystemError(const char* what) {
+  return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
 
 /// The same descriptor, above the low numbers and closed on exec.
 absl::StatusOr<Descriptor> Raise(int fd) {
@@ -111,8 +114,13 @@ absl::StatusOr<SpawnedChild> SpawnChild(const std::vector<std::string>& argv,
   fcntl(child.socket.get(), F_SETFL, O_NONBLOCK);
   fcntl(child.output.get(), F_SETFL, O_NONBLOCK);
 
-  const ChildSide side = {arg_pointers.data(),  env_pointers.data(), child_socket.get(), child_output.get(),
-                          null.get(), report_write.get(),  getpid()};
+  const ChildSide side = {arg_pointers.data(),
+                          env_pointers.data(),
+                          child_socket.get(),
+                          child_output.get(),
+                          null.get(),
+                          report_write.get(),
+                          getpid()};
   // No handler of ours may run in the child before it has reset them.
   sigset_t all, before;
   sigfillset(&all);

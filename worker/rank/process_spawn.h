@@ -1,6 +1,7 @@
 #pragma once
 
-// fork and exec, done so that a program with many threads may: between the two the child makes nothing but system calls.
+// fork and exec, done so that a program with many threads may: between the two the child makes nothing but
+// system calls.
 
 #include <sys/types.h>
 

@@ -7,11 +7,12 @@
 namespace metp {
 namespace {
 
-absl::Status PutOnce(std::map<std::string, std::string>& values, const std::string& key, const std::string& value) {
+absl::Status PutOnce(std::map<std::string, std::string>& values, const std::string& key,
+                     const std::string& value) {
   const auto [it, added] = values.emplace(key, value);
   if (added || it->second == value) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat("rendezvous key ", key,
-                                               " already holds another value; a new attempt needs a new key space"));
+  return absl::AlreadyExistsError(absl::StrCat(
+      "rendezvous key ", key, " already holds another value; a new attempt needs a new key space"));
 }
 
 }  // namespace
@@ -31,7 +32,8 @@ absl::StatusOr<std::string> LocalRendezvous::Get(const std::string& key, std::ch
     if (it != values_.end()) return it->second;
     if (!closed_.ok()) return closed_;
     if (!changed_.WaitUntil(mutex_, deadline) && std::chrono::steady_clock::now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("nobody put rendezvous key ", key, " in ", timeout.count(), " ms"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("nobody put rendezvous key ", key, " in ", timeout.count(), " ms"));
     }
   }
 }

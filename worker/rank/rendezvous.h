@@ -39,7 +39,8 @@ class RendezvousHub {
  public:
   using Reply = std::function<void(const std::string& value)>;
 
-  /// Stores the value and answers those who asked for it before. AlreadyExists when the key holds another value.
+  /// Stores the value and answers those who asked for it before. AlreadyExists when the key holds another
+  /// value.
   absl::Status Put(const std::string& key, const std::string& value);
   /// Calls `reply` once: now, or from the Put that brings the key, or never if none does.
   void Get(const std::string& key, Reply reply);

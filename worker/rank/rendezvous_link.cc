@@ -61,7 +61,8 @@ absl::Status RankLink::WaitUntil(const std::function<bool()>& ready, std::chrono
 
 absl::StatusOr<v1::RankStart> RankLink::AwaitStart(std::chrono::milliseconds timeout) {
   MutexLock lock(mutex_);
-  METP_RETURN_IF_ERROR(WaitUntil([this]() METP_REQUIRES(mutex_) { return start_.has_value(); }, timeout, "start order"));
+  METP_RETURN_IF_ERROR(
+      WaitUntil([this]() METP_REQUIRES(mutex_) { return start_.has_value(); }, timeout, "start order"));
   return *start_;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// A rank's end of the link to its supervisor. RankLink owns the Channel and the one thread that reads it: it hands the
-// start order and the rendezvous values to whoever waits for them, and says when the supervisor's end has closed, which a
-// rank must not survive. ChannelRendezvous is the Rendezvous that communicators are given, over a RankLink.
+// A rank's end of the link to its supervisor. RankLink owns the Channel and the one thread that reads it: it
+// hands the start order and the rendezvous values to whoever waits for them, and says when the supervisor's
+// end has closed, which a rank must not survive. ChannelRendezvous is the Rendezvous that communicators are
+// given, over a RankLink.
 
 #include <functional>
 #include <map>
@@ -22,8 +23,8 @@ namespace metp {
 
 class RankLink {
  public:
-  /// Takes over `fd` and starts reading. `on_lost` runs once on the reading thread when the supervisor's end closes or
-  /// breaks (never because of the destructor); a rank's main ends the process there.
+  /// Takes over `fd` and starts reading. `on_lost` runs once on the reading thread when the supervisor's end
+  /// closes or breaks (never because of the destructor); a rank's main ends the process there.
   RankLink(int fd, std::function<void(const absl::Status&)> on_lost);
   /// Not from on_lost.
   ~RankLink();

@@ -29,6 +29,11 @@ int Run(const Arguments& arguments) {
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
   if (!job.ok()) return Fail(job.status(), 2);
 
+  // Bad data is said before anything is started, with its place in the job file.
+  if (const absl::Status data = Dataset::Open(*job).status(); !data.ok()) {
+    return Fail(ProblemInJobFile(arguments.file, overrides, "data.source", std::string(data.message())), 2);
+  }
+
   RunRequest request{*job, ResolvePlan(*job), arguments.threads};
   if (request.threads == 0) request.threads = DefaultThreads(request.plan.degree());
   const bool json = arguments.output == "json";
@@ -58,11 +63,11 @@ int RunCommand(int argc, char** argv) {
   CLI::App app{"Trains a job on this machine, without any service", "metp-rank run"};
   app.add_option("-f,--file", arguments.file, "job file")->required();
   app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 65536));
   app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
       ->check(CLI::IsMember({"local", "gloo"}));
   app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 65536));
   app.add_option("--set", arguments.set,
                  "key=value: replaces a value of the job file, such as train.steps=10")
       ->allow_extra_args(false);

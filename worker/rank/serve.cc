@@ -25,14 +25,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(const v1::RankStart& start
 
 absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
   METP_ASSIGN_OR_RETURN(const v1::RankStart start, link.AwaitStart(kStartTimeout));
-  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(start.job()));
+  const auto dataset = Dataset::Open(start.job());
+  if (!dataset.ok()) {
+    return absl::Status(dataset.status().code(), absl::StrCat("data.source: ", dataset.status().message()));
+  }
   ChannelRendezvous rendezvous(link);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, Connect(start, rendezvous));
   v1::FromRank message;
   message.set_started(absl::StrCat("rank ", start.rank(), " of ", start.plan().degree(), ", cpu, ",
                                    start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));
-  return RunRank(start, *communicator, *dataset, [&](const v1::StepReport& report) {
+  return RunRank(start, *communicator, **dataset, [&](const v1::StepReport& report) {
     v1::FromRank step;
     *step.mutable_step() = report;
     link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself

@@ -25,14 +25,15 @@ class RingOfProcesses {
  public:
   explicit RingOfProcesses(int size) : started_(size), results_(size), ranks_(size) {
     for (int r = 0; r < size; ++r) {
-      auto process = RankProcess::Start({METP_BINARY_DIR "/gloo_ring_rank", {"serve"}, {}},
-                                        {[this, r](const v1::FromRank& message) { Message(r, message); },
-                                         [](std::string_view line) { std::printf("%s\n", std::string(line).c_str()); },
-                                         [this](const RankExit&) {
-                                           MutexLock lock(mutex_);
-                                           ++exits_;
-                                           changed_.NotifyAll();
-                                         }});
+      auto process =
+          RankProcess::Start({METP_BINARY_DIR "/gloo_ring_rank", {"serve"}, {}},
+                             {[this, r](const v1::FromRank& message) { Message(r, message); },
+                              [](std::string_view line) { std::printf("%s\n", std::string(line).c_str()); },
+                              [this](const RankExit&) {
+                                MutexLock lock(mutex_);
+                                ++exits_;
+                                changed_.NotifyAll();
+                              }});
       EXPECT_TRUE(process.ok()) << process.status();
       MutexLock lock(mutex_);
       ranks_[r] = *std::move(process);
@@ -97,7 +98,8 @@ class RingOfProcesses {
 
 TEST(GlooProcesses, NoticeAKilledNeighbourInTheMiddleOfALargeMessage) {
   RingOfProcesses ring(3);
-  // The message moves all the time: rank 1 is at least at its third hop, and never waits long for anything else.
+  // The message moves all the time: rank 1 is at least at its third hop, and never waits long for anything
+  // else.
   ring.AwaitStarted(1, 3);
   const Descriptor victim = OpenPidfd(ring.rank(1).pid());
   ASSERT_TRUE(victim.open());
@@ -114,7 +116,8 @@ TEST(GlooProcesses, NoticeAKilledNeighbourInTheMiddleOfALargeMessage) {
     const Clock::time_point noticed{Clock::duration(std::stoll(ring.last_started(r)))};
     const double ms = std::chrono::duration<double, std::milli>(noticed - died).count();
     std::printf("rank %d noticed %.1f ms after the death: %s\n", r, ms, result.message().c_str());
-    // Promised are 100 ms; this bound only tells "noticed" from "the 60 s deadline passed", whatever else the machine does.
+    // Promised are 100 ms; this bound only tells "noticed" from "the 60 s deadline passed", whatever else the
+    // machine does.
     EXPECT_LT(ms, 2000);
   }
 }

@@ -1,5 +1,6 @@
-// One rank of a Gloo ring as a process of its own: moves large messages round and round until the ring ends, and then tells
-// why and when (nanoseconds of the steady clock, which is one for the whole machine). Started by gloo_processes_test.cc.
+// One rank of a Gloo ring as a process of its own: moves large messages round and round until the ring ends,
+// and then tells why and when (nanoseconds of the steady clock, which is one for the whole machine). Started
+// by gloo_processes_test.cc.
 
 #include <unistd.h>
 

@@ -20,7 +20,8 @@ Ring MakeGlooRing(int size, CommunicatorOptions options, int64_t piece_bytes) {
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       const SigpipeBlock no_sigpipe;
-      auto neighbours = GlooNeighbours::Connect(rank, size, "127.0.0.1", rendezvous, std::chrono::seconds(60));
+      auto neighbours =
+          GlooNeighbours::Connect(rank, size, "127.0.0.1", rendezvous, std::chrono::seconds(60));
       ASSERT_TRUE(neighbours.ok()) << neighbours.status();
       ring[rank] = std::make_unique<HostCommunicator>(
           rank, size, std::make_unique<GlooTransport>(*std::move(neighbours), piece_bytes), options);
@@ -35,13 +36,16 @@ Ring MakeGlooRingOfWholes(int size, CommunicatorOptions options) {
 }
 
 /// Transfers cut into small pieces, as those of gigabytes are.
-Ring MakeGlooRingOfPieces(int size, CommunicatorOptions options) { return MakeGlooRing(size, options, 100'000); }
+Ring MakeGlooRingOfPieces(int size, CommunicatorOptions options) {
+  return MakeGlooRing(size, options, 100'000);
+}
 
 }  // namespace
 
 const std::vector<RingKind>& RingKinds() {
-  static const std::vector<RingKind> kinds = {
-      {"Local", MakeLocalCommunicators}, {"Gloo", MakeGlooRingOfWholes}, {"GlooPieces", MakeGlooRingOfPieces}};
+  static const std::vector<RingKind> kinds = {{"Local", MakeLocalCommunicators},
+                                              {"Gloo", MakeGlooRingOfWholes},
+                                              {"GlooPieces", MakeGlooRingOfPieces}};
   return kinds;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Every kind of ring whose ranks can be threads of one process, made behind one function, and the little that tests of
-// rings share. A new Communicator joins the conformance suite by a line in RingKinds().
+// Every kind of ring whose ranks can be threads of one process, made behind one function, and the little that
+// tests of rings share. A new Communicator joins the conformance suite by a line in RingKinds().
 
 #include <functional>
 #include <memory>

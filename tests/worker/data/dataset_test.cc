@@ -208,7 +208,7 @@ TEST(DatasetOpen, RefusesAStreamShorterThanOneSequence) {
   const std::string text = folder.Write("a", std::string(811, 'x'));
   EXPECT_EQ(Dataset::Open(JobOver({text}, 4096)).status(),
             absl::InvalidArgumentError(
-                "data.source: found 812 tokens, expected at least 4097 (data.sequence_length + 1)"));
+                "found 812 tokens, expected at least 4097 (data.sequence_length + 1)"));
   EXPECT_TRUE(Dataset::Open(JobOver({text}, 811)).ok());
   EXPECT_FALSE(Dataset::Open(JobOver({text}, 812)).ok());
 }
@@ -261,7 +261,7 @@ TEST(DatasetOpen, RefusesAFolderAsATokenFile) {
 
 TEST(DatasetOpen, AnswersNotFoundForAMissingSource) {
   EXPECT_EQ(Dataset::Open(JobOver({"/nowhere/x"}, 2)).status(),
-            absl::NotFoundError("/nowhere/x: no such file or folder (data.source)"));
+            absl::NotFoundError("/nowhere/x: no such file or folder"));
   EXPECT_EQ(Dataset::Open(TokenJobOver("/nowhere/x.bin", 2, 10)).status(),
             absl::NotFoundError("/nowhere/x.bin: cannot be read: No such file or directory"));
 }

@@ -34,7 +34,8 @@ class ChannelPair {
 TEST(Channel, DeliversWholeMessagesInOrder) {
   ChannelPair pair;
   std::thread sender([&] {
-    for (int i = 0; i < 100; ++i) EXPECT_TRUE(pair.left->Send(Message(std::string(i * 1000, 'a' + i % 26))).ok());
+    for (int i = 0; i < 100; ++i)
+      EXPECT_TRUE(pair.left->Send(Message(std::string(i * 1000, 'a' + i % 26))).ok());
   });
   for (int i = 0; i < 100; ++i) {
     v1::FromRank message;
@@ -51,7 +52,8 @@ TEST(Channel, KeepsMessagesOfManySendersWhole) {
   std::vector<std::thread> senders;
   for (int t = 0; t < kThreads; ++t) {
     senders.emplace_back([&, t] {
-      for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(pair.left->Send(Message(std::string(50'000, 'a' + t))).ok());
+      for (int i = 0; i < kMessages; ++i)
+        EXPECT_TRUE(pair.left->Send(Message(std::string(50'000, 'a' + t))).ok());
     });
   }
   std::vector<int> seen(kThreads);
@@ -99,7 +101,8 @@ TEST(Channel, RefusesWhatIsNoMessage) {
 
 TEST(Channel, RefusesToSendWhatTheOtherSideWouldRefuse) {
   ChannelPair pair;
-  EXPECT_EQ(pair.left->Send(Message(std::string(kMaxFrameBytes, 'x'))).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.left->Send(Message(std::string(kMaxFrameBytes, 'x'))).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Channel, ShutdownEndsAReceiveThatWaits) {
@@ -112,7 +115,8 @@ TEST(Channel, ShutdownEndsAReceiveThatWaits) {
 }
 
 TEST(FrameDecoder, TakesTheStreamByteByByte) {
-  const std::string stream = *EncodeFrame(Message("one")) + *EncodeFrame(v1::FromRank()) + *EncodeFrame(Message("three"));
+  const std::string stream =
+      *EncodeFrame(Message("one")) + *EncodeFrame(v1::FromRank()) + *EncodeFrame(Message("three"));
   FrameDecoder decoder;
   std::vector<std::string> frames;
   for (char byte : stream) {
@@ -124,7 +128,8 @@ TEST(FrameDecoder, TakesTheStreamByteByByte) {
       frames.push_back(**frame);
     }
   }
-  EXPECT_EQ(frames, (std::vector<std::string>{Message("one").SerializeAsString(), "", Message("three").SerializeAsString()}));
+  EXPECT_EQ(frames, (std::vector<std::string>{Message("one").SerializeAsString(), "",
+                                              Message("three").SerializeAsString()}));
   EXPECT_TRUE(decoder.empty());
 }
 

@@ -1,5 +1,5 @@
-// A rank that does what a test tells it to: `fake_rank WHAT [ARGUMENT] --fd N`. Speaks the rank protocol where WHAT needs
-// it. The tests of process.h and of the link start it.
+// A rank that does what a test tells it to: `fake_rank WHAT [ARGUMENT] --fd N`. Speaks the rank protocol
+// where WHAT needs it. The tests of process.h and of the link start it.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -55,14 +55,14 @@ std::string OpenDescriptors() {
   return list;
 }
 
-std::string BlockedSignals() {
+std::string BlockedOrIgnoredSignals() {
   sigset_t set;
   sigprocmask(SIG_BLOCK, nullptr, &set);
   std::string list;
   for (int signal = 1; signal < 32; ++signal) {
     struct sigaction action;
     sigaction(signal, nullptr, &action);
-    if (sigismember(&set, signal) || action.sa_handler != SIG_DFL) list += std::to_string(signal) + " ";
+    if (sigismember(&set, signal) || action.sa_handler == SIG_IGN) list += std::to_string(signal) + " ";
   }
   return list;
 }
@@ -113,9 +113,8 @@ int Main(const std::string& what, const std::string& argument, int fd) {
     Hang();
   }
   if (what == "ignore_sigterm") {
-    std::signal(SIGTERM, [](int) {
-      [[maybe_unused]] const ssize_t n = write(STDOUT_FILENO, "not now\n", 8);
-    });
+    std::signal(SIGTERM,
+                [](int) { [[maybe_unused]] const ssize_t n = write(STDOUT_FILENO, "not now\n", 8); });
     Started(channel, "ready");
     Hang();
   }
@@ -144,7 +143,7 @@ int Main(const std::string& what, const std::string& argument, int fd) {
   }
   if (what == "inspect") {
     Started(channel, OpenDescriptors());
-    Started(channel, BlockedSignals());
+    Started(channel, BlockedOrIgnoredSignals());
     Started(channel, std::to_string(getpgrp() == getpid()));
     const char* variable = std::getenv("FAKE_RANK");
     Started(channel, variable ? variable : "");

@@ -19,7 +19,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-RankCommand Fake(std::vector<std::string> arguments) { return {METP_BINARY_DIR "/fake_rank", std::move(arguments), {}}; }
+RankCommand Fake(std::vector<std::string> arguments) {
+  return {METP_BINARY_DIR "/fake_rank", std::move(arguments), {}};
+}
 
 v1::ToRank ValueMessage(const std::string& key, const std::string& value) {
   v1::ToRank message;
@@ -137,7 +139,8 @@ TEST(RankProcess, SendToARankThatDoesNotReadNeverBlocksAndIsBounded) {
   EXPECT_EQ(rank.AwaitStarted(), "ready");
   absl::Status status;
   int sent = 0;
-  for (; status.ok() && sent < 100; ++sent) status = rank.process().Send(ValueMessage("a", std::string(4 << 20, 'z')));
+  for (; status.ok() && sent < 100; ++sent)
+    status = rank.process().Send(ValueMessage("a", std::string(4 << 20, 'z')));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_GE(sent, 16);
 }
@@ -176,7 +179,8 @@ TEST(RankProcess, GivesTheChildItsOwnDescriptorsAndACleanSlateOfSignals) {
 }
 
 TEST(RankProcess, SaysWhenTheProgramCannotBeStarted) {
-  EXPECT_EQ(RankProcess::Start({"/no/such/program", {}, {}}, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(RankProcess::Start({"/no/such/program", {}, {}}, {}).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(RankProcess::Start({METP_SOURCE_DIR "/CMakeLists.txt", {}, {}}, {}).status().code(),
             absl::StatusCode::kPermissionDenied);
 }
@@ -221,21 +225,22 @@ TEST(RankLink, TwoRanksMeetThroughTheirSupervisor) {
   std::vector<std::string> results(2);
   std::vector<std::unique_ptr<RankProcess>> ranks(2);
   for (int r : {0, 1}) {
-    auto started = RankProcess::Start(Fake({"rendezvous"}), {[&, r](const v1::FromRank& message) {
-                                        MutexLock lock(mutex);
-                                        if (message.has_put()) {
-                                          EXPECT_TRUE(hub.Put(message.put().key(), message.put().value()).ok());
-                                        } else if (message.has_get()) {
-                                          const std::string key = message.get().key();
-                                          hub.Get(key, [&ranks, r, key](const std::string& value) {
-                                            EXPECT_TRUE(ranks[r]->Send(ValueMessage(key, value)).ok());
-                                          });
-                                        } else if (message.has_result()) {
-                                          results[r] = message.result().message();
-                                        }
-                                      },
-                                      {},
-                                      {}});
+    auto started = RankProcess::Start(
+        Fake({"rendezvous"}), {[&, r](const v1::FromRank& message) {
+                                 MutexLock lock(mutex);
+                                 if (message.has_put()) {
+                                   EXPECT_TRUE(hub.Put(message.put().key(), message.put().value()).ok());
+                                 } else if (message.has_get()) {
+                                   const std::string key = message.get().key();
+                                   hub.Get(key, [&ranks, r, key](const std::string& value) {
+                                     EXPECT_TRUE(ranks[r]->Send(ValueMessage(key, value)).ok());
+                                   });
+                                 } else if (message.has_result()) {
+                                   results[r] = message.result().message();
+                                 }
+                               },
+                               {},
+                               {}});
     ASSERT_TRUE(started.ok()) << started.status();
     MutexLock lock(mutex);
     ranks[r] = *std::move(started);

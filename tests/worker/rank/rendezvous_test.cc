@@ -82,7 +82,8 @@ class LinkTest : public testing::Test {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     supervisor_ = std::make_unique<Channel>(fds[0]);
-    link_ = std::make_unique<RankLink>(fds[1], [this](const absl::Status& status) { lost_.set_value(status); });
+    link_ =
+        std::make_unique<RankLink>(fds[1], [this](const absl::Status& status) { lost_.set_value(status); });
   }
   std::unique_ptr<Channel> supervisor_;
   std::promise<absl::Status> lost_;

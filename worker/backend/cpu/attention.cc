@@ -10,11 +10,10 @@ namespace metp::cpu {
 namespace {
 
 void RequireBlock(const AttentionBlock& b) {
-  const int64_t nq = b.q.rows, nk = b.k.rows;
+  const int64_t nq = b.q.rows, nk = b.k.rows, heads = b.heads, kv_heads = b.kv_heads, d = b.head_dim;
   Require(b.head_dim > 0 && b.kv_heads > 0 && b.heads > 0 && b.heads % b.kv_heads == 0,
           "attention expects heads to be a multiple of kv_heads, and a head_dim");
-  Require(IsF32(b.q, nq, b.heads * b.head_dim) && IsF32(b.k, nk, b.kv_heads * b.head_dim) &&
-              IsF32(b.v, nk, b.kv_heads * b.head_dim),
+  Require(IsF32(b.q, nq, heads * d) && IsF32(b.k, nk, kv_heads * d) && IsF32(b.v, nk, kv_heads * d),
           "attention expects fp32 q [nq, heads * d] and k, v [nk, kv_heads * d]");
   Require(b.visible.type == DType::kI32 && b.visible.rows == nq && b.visible.cols == 2,
           "attention expects int32 visible [nq, 2]");
@@ -24,8 +23,8 @@ void RequireBlock(const AttentionBlock& b) {
 
 void CpuBackend::AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) {
   RequireBlock(block);
-  const int64_t nq = block.q.rows;
-  Require(IsF32(o, nq, block.heads * block.head_dim) && IsF32(lse, nq, block.heads),
+  const int64_t nq = block.q.rows, heads = block.heads, d = block.head_dim;
+  Require(IsF32(o, nq, heads * d) && IsF32(lse, nq, block.heads),
           "AttentionForward expects fp32 o [nq, heads * d] and lse [nq, heads]");
   if (nq == 0 || block.k.rows == 0) return;
   const Team team{threads_, Scratch(0), kScratchFloats};
@@ -66,7 +65,7 @@ void CpuBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_
   if (block.scores.empty()) {
     FlashBackward(team, block, d_o, lse, delta, dq, dk, dv);
   } else {
-    Require(IsF32(block.scores, 2 * block.heads * nq, nk),
+    Require(IsF32(block.scores, nq * 2 * block.heads, nk),
             "AttentionBackward expects fp32 scores [2 * heads * nq, nk]");
     TiledBackward(team, block, d_o, lse, delta, dq, dk, dv);
   }

@@ -66,7 +66,7 @@ void TiledBackward(const Team& team, const AttentionBlock& block, const Matrix& 
                    const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) {
   const int64_t d = block.head_dim, nq = block.q.rows, nk = block.k.rows;
   const Matrix p = block.scores.Rows(0, block.heads * nq);
-  const Matrix ds = block.scores.Rows(block.heads * nq, 2 * block.heads * nq);
+  const Matrix ds = block.scores.Rows(block.heads * nq, block.scores.rows);
   SgemmThreads(team.threads);
   for (int64_t head = 0; head < block.heads; ++head) {
     const int64_t kv = head * block.kv_heads / block.heads;

@@ -12,7 +12,8 @@
 
 namespace metp {
 
-absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(int rank, int size, const std::string& address,
+absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(int rank, int size,
+                                                                   const std::string& address,
                                                                    Rendezvous& rendezvous,
                                                                    CommunicatorOptions options) {
   if (size < 1 || rank < 0 || rank >= size) {
@@ -22,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(int rank, int
   const SigpipeBlock no_sigpipe;  // Gloo's loop, the watchers and the communication thread start below
   METP_ASSIGN_OR_RETURN(auto neighbours,
                         GlooNeighbours::Connect(rank, size, address, rendezvous, options.deadline));
-  return std::make_unique<HostCommunicator>(rank, size, std::make_unique<GlooTransport>(std::move(neighbours)),
-                                            options);
+  return std::make_unique<HostCommunicator>(rank, size,
+                                            std::make_unique<GlooTransport>(std::move(neighbours)), options);
 }
 
 }  // namespace metp

@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<GlooNeighbours>> GlooNeighbours::Connect(int rank
       context->createPair(peer);
     }
   } catch (const std::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ", e.what(),
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ",
+                                                   e.what(),
                                                    "; give a local address that the neighbours can reach"));
   }
 
@@ -54,8 +55,8 @@ absl::StatusOr<std::unique_ptr<GlooNeighbours>> GlooNeighbours::Connect(int rank
   for (int peer : order) {
     const absl::StatusOr<std::string> bytes = rendezvous.Get(Key(peer, rank), Left(deadline));
     if (!bytes.ok()) {
-      return absl::Status(bytes.status().code(), absl::StrCat("rank ", rank, " has no address of rank ", peer, ": ",
-                                                              std::string(bytes.status().message())));
+      return absl::Status(bytes.status().code(), absl::StrCat("rank ", rank, " has no address of rank ", peer,
+                                                              ": ", std::string(bytes.status().message())));
     }
     try {
       self->context(peer).getPair(peer)->connect(std::vector<char>(bytes->begin(), bytes->end()));

@@ -97,7 +97,8 @@ void GlooTransport::End(const absl::Status& reason) {
   if (!ended_) {
     // "rank 1 lost rank 2 in ..." goes round as it is.
     std::string why(reason.message());
-    if (!absl::IsUnavailable(reason)) why = absl::StrCat("rank ", neighbours_->rank(), " ended the ring: ", reason.ToString());
+    if (!absl::IsUnavailable(reason))
+      why = absl::StrCat("rank ", neighbours_->rank(), " ended the ring: ", reason.ToString());
     why.copy(text.data(), text.size() - 1);
     for (int peer : neighbours_->peers()) {
       if (gone.count(peer) > 0) continue;
@@ -161,10 +162,11 @@ absl::Status GlooTransport::Exchange(Running& run, HopTimes& times) {
   times.ready = Now();
   for (const Edge& edge : run.edges) {
     if (edge.mine == edge.theirs) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        HopName(hop), " (", hop.sequence, "): this rank moves ", edge.mine.transfers, " transfers of ",
-        edge.mine.bytes, " bytes, rank ", edge.peer, " expects ", edge.theirs.transfers, " of ", edge.theirs.bytes,
-        " bytes, or other sizes one by one (", edge.theirs.sequence, "); both must post the same"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(HopName(hop), " (", hop.sequence, "): this rank moves ", edge.mine.transfers,
+                     " transfers of ", edge.mine.bytes, " bytes, rank ", edge.peer, " expects ",
+                     edge.theirs.transfers, " of ", edge.theirs.bytes, " bytes, or other sizes one by one (",
+                     edge.theirs.sequence, "); both must post the same"));
   }
   for (Piece& piece : run.pieces) METP_RETURN_IF_ERROR(Await(run, piece));
   times.done = Now();
@@ -234,7 +236,8 @@ absl::Status GlooTransport::Settle(Running& run) {
   for (const auto& [peer, loss] : gone) {
     for (std::list<Piece>* list : {&run.arrivals, &run.pieces}) {
       for (Piece& piece : *list) {
-        // Nothing arrives any more; what had arrived counts. The first wait only takes back the watcher's abort.
+        // Nothing arrives any more; what had arrived counts. The first wait only takes back the watcher's
+        // abort.
         for (int i = 0; i < 2 && piece.peer == peer && !piece.done; ++i) {
           if (!WaitOnce(run.hop, piece, milliseconds(1)).ok()) break;
         }
@@ -252,9 +255,9 @@ absl::Status GlooTransport::WaitOnce(const Hop& hop, Piece& piece, milliseconds 
     return absl::OkStatus();
   } catch (const std::exception& e) {
     if (Now() < hop.deadline) return Lost(piece.peer, hop, {e.what()});
-    return absl::DeadlineExceededError(
-        absl::StrCat(HopName(hop), ": rank ", neighbours_->rank(), " waited for rank ", piece.peer,
-                     " until the deadline passed: ", e.what()));
+    return absl::DeadlineExceededError(absl::StrCat(HopName(hop), ": rank ", neighbours_->rank(),
+                                                    " waited for rank ", piece.peer,
+                                                    " until the deadline passed: ", e.what()));
   }
 }
 

@@ -1,24 +1,27 @@
 #pragma once
 
-// Hops over Gloo's TCP pairs. Run is called by the communicator's communication thread, Cancel by any; one watcher thread
-// per neighbour notices that it is gone; Gloo's own loop thread moves the bytes.
+// Hops over Gloo's TCP pairs. Run is called by the communicator's communication thread, Cancel by any; one
+// watcher thread per neighbour notices that it is gone; Gloo's own loop thread moves the bytes.
 //
 // A hop, on both sides of an edge that has something to move:
-//   1. notices: sender and receiver tell each other that they have come to this hop, with the bytes they expect to move.
-//      `ready` is the arrival of the last notice, or the start where that was later.
-//   2. data: one unbound buffer per transfer, cut into pieces of at most `piece_bytes`. Gloo moves a piece only when both
-//      sides have posted it, and a slot includes the piece's size, so that pieces of unequal size never meet.
+//   1. notices: sender and receiver tell each other that they have come to this hop, with the bytes they
+//      expect to move. `ready` is the arrival of the last notice, or the start where that was later.
+//   2. data: one unbound buffer per transfer, cut into pieces of at most `piece_bytes`. Gloo moves a piece only
+//      when both sides have posted it, and a slot includes the piece's size, so that pieces of unequal size
+//      never meet.
 //   3. done: all receives in place, all sends taken by the socket.
-// Nothing waits between 1 and 2, so a notice costs no latency. It takes one to arrive, though: a hop's communication time
-// can be understated, and its skew overstated, by as much (some 50 us on one machine).
+// Nothing waits between 1 and 2, so a notice costs no latency. It takes one to arrive, though: a hop's
+// communication time can be understated, and its skew overstated, by as much (some 50 us on one machine).
 //
-// A lost neighbour. Gloo does not tell the buffer whose transfer is in progress. So each watcher waits for a message that
-// a healthy neighbour never sends; when Gloo ends that wait with an exception, the neighbour is gone and the watcher aborts
-// the waits of the running hop. A hop that had everything already is not disturbed, and neither is a rank that has nothing
-// more to move: a neighbour that leaves after the last hop is no failure.
+// A lost neighbour. Gloo does not tell the buffer whose transfer is in progress. So each watcher waits for a
+// message that a healthy neighbour never sends; when Gloo ends that wait with an exception, the neighbour is
+// gone and the watcher aborts the waits of the running hop. A hop that had everything already is not
+// disturbed, and neither is a rank that has nothing more to move: a neighbour that leaves after the last hop
+// is no failure.
 //
-// A rank that fails says why in that message, the farewell, before it resets its connections, and passes on what it was
-// told itself: so all ranks name the one where it began. A farewell that cannot get through in time is given up.
+// A rank that fails says why in that message, the farewell, before it resets its connections, and passes on
+// what it was told itself: so all ranks name the one where it began. A farewell that cannot get through in
+// time is given up.
 
 #include <array>
 #include <list>
@@ -86,7 +89,8 @@ class GlooTransport final : public Transport {
   /// Ends a hop that was cancelled, or whose unfinished pieces depend on a lost neighbour.
   absl::Status Settle(Running& run) METP_EXCLUDES(mutex_);
   /// One wait. Sets piece.done; leaves it unset when the wait was aborted.
-  absl::Status WaitOnce(const Hop& hop, Piece& piece, std::chrono::milliseconds timeout) METP_EXCLUDES(mutex_);
+  absl::Status WaitOnce(const Hop& hop, Piece& piece, std::chrono::milliseconds timeout)
+      METP_EXCLUDES(mutex_);
   absl::Status Lost(int peer, const Hop& hop, const Loss& loss) const;
   void AbortWaits() METP_REQUIRES(mutex_);
   /// Tells the neighbours why, once, and closes the connections.

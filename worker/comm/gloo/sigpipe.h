@@ -1,8 +1,9 @@
 #pragma once
 
-// Gloo writes to its sockets in a way that raises SIGPIPE when the peer is gone, on whichever thread writes. A program that
-// uses the library should not have to know: threads started while a SigpipeBlock lives inherit its blocked signal and get
-// an error code instead. One block around the making of a communicator covers them all.
+// Gloo writes to its sockets in a way that raises SIGPIPE when the peer is gone, on whichever thread writes.
+// A program that uses the library should not have to know: threads started while a SigpipeBlock lives inherit
+// its blocked signal and get an error code instead. One block around the making of a communicator covers them
+// all.
 
 #include <csignal>
 #include <ctime>

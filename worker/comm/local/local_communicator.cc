@@ -30,8 +30,8 @@ std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(int size, Comm
   auto ring = std::make_shared<LocalRing>(size);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int rank = 0; rank < size; ++rank) {
-    ranks.push_back(std::make_unique<HostCommunicator>(rank, size, std::make_unique<LocalTransport>(ring, rank),
-                                                       options));
+    ranks.push_back(std::make_unique<HostCommunicator>(
+        rank, size, std::make_unique<LocalTransport>(ring, rank), options));
   }
   return ranks;
 }

@@ -13,7 +13,8 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 absl::Status Mismatch(const Hop& hop, int from, int to, std::string_view found) {
   return absl::InvalidArgumentError(absl::StrCat(HopName(hop), " from rank ", from, " to rank ", to, ": ",
-                                                 std::string(found), "; both ranks must post the same transfers"));
+                                                 std::string(found),
+                                                 "; both ranks must post the same transfers"));
 }
 
 absl::Status CopyAll(const Hop& hop, int from, int to, const std::vector<Matrix>& sends,
@@ -114,9 +115,10 @@ absl::Status LocalRing::Check(int rank, int peer) const {
 
 absl::Status LocalRing::WaitFor(int rank, int peer, const Hop& hop) {
   METP_RETURN_IF_ERROR(Check(rank, peer));
-  if (stations_[rank].changed.WaitUntil(mutex_, hop.deadline) || Now() < hop.deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(HopName(hop), ": rank ", rank, " waited for rank ", peer,
-                                                  " until the deadline passed"));
+  if (stations_[rank].changed.WaitUntil(mutex_, hop.deadline) || Now() < hop.deadline)
+    return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat(HopName(hop), ": rank ", rank, " waited for rank ", peer, " until the deadline passed"));
 }
 
 void LocalRing::NotifyNeighbours(int rank) {

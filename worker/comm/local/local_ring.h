@@ -1,8 +1,9 @@
 #pragma once
 
-// The meeting place of p ranks that are threads of one process. Each rank's communication thread moves what it receives
-// itself, straight from the sender's buffer; both sides' times are on one clock and therefore exact. Shared by all
-// LocalTransports of a ring; every field is guarded by the one mutex, copies are made outside it.
+// The meeting place of p ranks that are threads of one process. Each rank's communication thread moves what
+// it receives itself, straight from the sender's buffer; both sides' times are on one clock and therefore
+// exact. Shared by all LocalTransports of a ring; every field is guarded by the one mutex, copies are made
+// outside it.
 
 #include <memory>
 #include <vector>
@@ -27,15 +28,15 @@ class LocalRing {
 
  private:
   struct Station {
-    CondVar changed;          // this rank's thread waits here, for its neighbours
-    uint64_t at = 0;          // hop this rank has come to
-    TimePoint start;          // when it did
-    uint64_t received = 0;    // last hop whose receives are complete
-    TimePoint receive_start;  // when the rank had come to that hop
-    TimePoint receive_done;   // when they were complete
-    bool sends = false;       // it has something for the next rank
+    CondVar changed;                             // this rank's thread waits here, for its neighbours
+    uint64_t at = 0;                             // hop this rank has come to
+    TimePoint start;                             // when it did
+    uint64_t received = 0;                       // last hop whose receives are complete
+    TimePoint receive_start;                     // when the rank had come to that hop
+    TimePoint receive_done;                      // when they were complete
+    bool sends = false;                          // it has something for the next rank
     const std::vector<Matrix>* offer = nullptr;  // what that is, as long as it may be read
-    bool copying = false;     // this rank is reading the previous one's offer
+    bool copying = false;                        // this rank is reading the previous one's offer
     bool left = false;
   };
 

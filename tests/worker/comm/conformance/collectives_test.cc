@@ -17,7 +17,8 @@ template <typename T>
 std::vector<T> Random(int rank, int64_t length) {
   std::mt19937 bits(rank * 1000 + static_cast<int>(length));
   std::vector<T> values(length);
-  for (T& value : values) value = static_cast<T>(std::ldexp(static_cast<double>(bits()) - 2e9, -(int)(bits() % 40)));
+  for (T& value : values)
+    value = static_cast<T>(std::ldexp(static_cast<double>(bits()) - 2e9, -(int)(bits() % 40)));
   return values;
 }
 
@@ -68,7 +69,8 @@ TEST_P(RingCollectives, AllReduceRefusesWhatItCannotAdd) {
   int32_t ids[4] = {};
   EXPECT_EQ(ring[0]->AllReduce(Matrix{ids, 1, 4, 4, DType::kI32}).code(), absl::StatusCode::kInvalidArgument);
   float rows[4] = {};
-  EXPECT_EQ(ring[0]->AllReduce(Matrix{rows, 2, 1, 2, DType::kF32}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ring[0]->AllReduce(Matrix{rows, 2, 1, 2, DType::kF32}).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(RingCollectives, NobodyLeavesABarrierBeforeAllHaveCome) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fixture of the conformance suite: every test runs for every kind of ring and, unless it says otherwise, for rings of
-// one to five ranks. What the tests demand is what communicator.h says.
+// The fixture of the conformance suite: every test runs for every kind of ring and, unless it says otherwise,
+// for rings of one to five ranks. What the tests demand is what communicator.h says.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ inline std::string ConformanceName(const testing::TestParamInfo<std::tuple<RingK
   return std::get<0>(info.param).name + "RingOf" + std::to_string(std::get<1>(info.param));
 }
 
-#define METP_CONFORMANCE(suite, ...)                                                                          \
-  INSTANTIATE_TEST_SUITE_P(All, suite,                                                                        \
+#define METP_CONFORMANCE(suite, ...)                                                                       \
+  INSTANTIATE_TEST_SUITE_P(All, suite,                                                                     \
                            testing::Combine(testing::ValuesIn(RingKinds()), testing::Values(__VA_ARGS__)), \
                            ConformanceName)
 

@@ -66,7 +66,8 @@ TEST_P(RingFailures, ADeadlineNamesTheHopAndTheNeighbour) {
   const absl::Status status = ring[0]->Await(hop);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("hop 1"));
-  EXPECT_THAT(std::string(status.message()), AnyOf(HasSubstr("rank 1"), HasSubstr("rank " + std::to_string(size() - 1))));
+  EXPECT_THAT(std::string(status.message()),
+              AnyOf(HasSubstr("rank 1"), HasSubstr("rank " + std::to_string(size() - 1))));
 }
 
 TEST_P(RingFailures, ADeadlineEndsACollective) {
@@ -100,7 +101,8 @@ TEST_P(RingFailures, ANeighbourThatLeavesAfterTheLastHopIsNoFailure) {
   std::vector<std::vector<float>> in(size(), std::vector<float>(100'000));
   std::vector<std::vector<float>> out(size(), std::vector<float>(100'000, 3.0f));
   std::vector<HopId> hops(size());
-  for (int rank = 0; rank < size(); ++rank) hops[rank] = ring[rank]->Post({{Row(out[rank])}, {Row(in[rank])}}, Event());
+  for (int rank = 0; rank < size(); ++rank)
+    hops[rank] = ring[rank]->Post({{Row(out[rank])}, {Row(in[rank])}}, Event());
   for (int rank = 0; rank < size(); ++rank) {
     EXPECT_TRUE(ring[rank]->Await(hops[rank]).ok());
     ring[rank].reset();

@@ -66,8 +66,8 @@ class RingSkew : public Conformance {};
 METP_CONFORMANCE(RingSkew, 3);
 
 TEST_P(RingSkew, IsTheTimeForWhichANeighbourWasNotThere) {
-  // Rank 0 waits in Await for rank 2, which works before it posts. Rank 1 takes what rank 0 sends and thereby shows that
-  // rank 0's communication stream has come to the hop.
+  // Rank 0 waits in Await for rank 2, which works before it posts. Rank 1 takes what rank 0 sends and thereby
+  // shows that rank 0's communication stream has come to the hop.
   Ring ring = Make();
   std::vector<float> out(1000, 1.0f), in0(1000), in1(1000), out2(1000, 2.0f);
   Moment rank0_has_started;

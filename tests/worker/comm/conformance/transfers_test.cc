@@ -24,7 +24,9 @@ std::vector<float> Payload(int rank, int hop, int transfer, int64_t length) {
 TEST_P(RingTransfers, MoveEverythingToTheNextRankWhateverTheSizes) {
   constexpr int kHops = 12, kTransfers = 4;
   // Sizes differ from rank to rank, hop to hop and transfer to transfer; some are zero.
-  const auto length = [](int rank, int hop, int transfer) { return (rank * 7 + hop * 13 + transfer * 5) % 23 * 57; };
+  const auto length = [](int rank, int hop, int transfer) {
+    return (rank * 7 + hop * 13 + transfer * 5) % 23 * 57;
+  };
   Ring ring = Make();
   ForEachRank(ring, [&](Communicator& comm) {
     const int before = (comm.rank() + size() - 1) % size();

@@ -1,0 +1,92 @@
+// What a worker makes of its ranks' words: metrics and UTF-8.
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_clock.h"
+#include "worker/daemon/metrics.h"
+#include "worker/daemon/utf8.h"
+
+namespace metp {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::StepReport Report(int step) {
+  v1::StepReport report;
+  report.set_rank(2);
+  report.set_step(step);
+  report.set_loss(2.5);
+  report.set_step_seconds(0.5);
+  report.set_tokens(100);
+  report.set_peak_bytes(4096);
+  report.set_sent_bytes(1000 * step);
+  (*report.mutable_current_bytes())["weights"] = 1024;
+  v1::PassTimes& pass = (*report.mutable_passes())["mlp.forward"];
+  pass.set_communication_seconds(0.25);
+  pass.set_exposed_seconds(0.125);
+  return report;
+}
+
+class WorkerMetricsTest : public ::testing::Test {
+ protected:
+  WorkerConfig config_;
+  FakeClock clock_;
+  WorkerMetrics metrics_{config_, clock_};
+};
+
+TEST_F(WorkerMetricsTest, SumsWhatIsPerStepAndShowsTheLastOfTheRest) {
+  metrics_.RankStarted("job-1", "job-1/1", 2);
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("metp_loss")));
+  metrics_.Observe("job-1/1", Report(1));
+  metrics_.Observe("job-1/1", Report(2));
+  metrics_.Observe("stale/1", Report(9));
+  const std::string text = metrics_.Text();
+  for (const char* line : {
+           "# TYPE metp_tokens_total counter\n", "metp_tokens_total{job=\"job-1\",rank=\"2\"} 200\n",
+           "metp_loss{job=\"job-1\",rank=\"2\"} 2.5\n", "metp_step{job=\"job-1\",rank=\"2\"} 2\n",
+           "metp_sent_bytes_total{job=\"job-1\",rank=\"2\"} 2000\n",
+           "metp_memory_bytes{job=\"job-1\",rank=\"2\",category=\"weights\"} 1024\n",
+           "metp_memory_peak_bytes{job=\"job-1\",rank=\"2\"} 4096\n",
+           "metp_pass_communication_seconds_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 0.5\n",
+           "metp_pass_exposed_seconds_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 0.25\n",
+           "metp_ranks_running 1\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerMetricsTest, RemovesARanksSeriesSomeTimeAfterItsEnd) {
+  metrics_.RankStarted("job-1", "job-1/1", 2);
+  metrics_.Observe("job-1/1", Report(1));
+  metrics_.RankEnded("job-1/1", 2);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("job-1"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("metp_ranks_running 0\n"));
+  clock_.Advance(config_.metrics_kept + std::chrono::milliseconds(1));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("job-1")));
+}
+
+TEST_F(WorkerMetricsTest, RemovesEndedSeriesWhenTheNextRankStarts) {
+  metrics_.RankStarted("job-1", "job-1/1", 2);
+  metrics_.Observe("job-1/1", Report(1));
+  metrics_.RankEnded("job-1/1", 2);
+  metrics_.RankStarted("job-2", "job-2/1", 0);
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("job-1")));
+}
+
+TEST(Utf8, LeavesWellFormedTextAlone) {
+  for (const std::string text : {"", "plain", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80 end"}) EXPECT_EQ(ToUtf8(text), text);
+}
+
+TEST(Utf8, ReplacesWhatIsNotUtf8) {
+  const std::string mark = "\xEF\xBF\xBD";
+  EXPECT_EQ(ToUtf8("a\xFF z"), "a" + mark + " z");
+  EXPECT_EQ(ToUtf8("\xC3"), mark);                            // cut off
+  EXPECT_EQ(ToUtf8("\xC0\x80"), mark + mark);                 // longer than needed
+  EXPECT_EQ(ToUtf8("\xED\xA0\x80"), mark + mark + mark);      // a surrogate
+  EXPECT_EQ(ToUtf8("\xF5\x80\x80\x80"), mark + mark + mark + mark);
+  EXPECT_EQ(ToUtf8("\xE2\x82 x"), mark + mark + " x");
+}
+
+}  // namespace
+}  // namespace metp

@@ -1,0 +1,207 @@
+// The supervisor with real processes: scripted ranks (tests/support/fake_rank.cc).
+
+#include "worker/daemon/supervisor.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/support/jobs.h"
+#include "tests/support/temp_folder.h"
+
+namespace metp {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// Takes events out of the outbox, one at a time, waiting for them.
+class Events {
+ public:
+  explicit Events(Outbox& outbox) : outbox_(outbox) {
+    outbox_.SetListener([this] {
+      MutexLock lock(mutex_);
+      news_.NotifyAll();
+    });
+  }
+  /// The next event of that kind; others are passed over.
+  v1::WorkerEvent Await(v1::WorkerEvent::KindCase kind) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    MutexLock lock(mutex_);
+    while (true) {
+      const v1::WorkerEvents batch = outbox_.Next(1);
+      if (batch.events_size() == 0) {
+        if (!news_.WaitUntil(mutex_, deadline)) {
+          ADD_FAILURE() << "no such event within the patience";
+          return {};
+        }
+      } else if (batch.events(0).kind_case() == kind) {
+        return batch.events(0);
+      }
+    }
+  }
+
+ private:
+  Outbox& outbox_;
+  Mutex mutex_;
+  CondVar news_;
+};
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest() {
+    config_.rank_program = std::string(METP_BINARY_DIR) + "/metp-fake-rank";
+    config_.threads = 3;
+    config_.address = "127.0.0.9";
+    supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_);
+  }
+  v1::StartRank Script(const std::string& acts, int rank = 0) {
+    const std::string file = folder_.path() + "/script";
+    std::ofstream(file) << acts;
+    v1::StartRank command;
+    command.set_job_id("job-1");
+    *command.mutable_start()->mutable_job() = SmallJob("job", 1, 10, file);
+    command.mutable_start()->mutable_plan()->set_degree(1);
+    command.mutable_start()->set_rank(rank);
+    command.mutable_start()->set_attempt("job-1/1");
+    return command;
+  }
+  void Stop(int rank = 0) {
+    v1::StopRank command;
+    command.set_attempt("job-1/1");
+    command.set_rank(rank);
+    supervisor_->Stop(command);
+  }
+  v1::RankEnded End() { return events_.Await(v1::WorkerEvent::kEnded).ended(); }
+
+  testing::TempFolder folder_;
+  WorkerConfig config_;
+  RealClock clock_;
+  Outbox outbox_{1 << 20};
+  Events events_{outbox_};
+  WorkerMetrics metrics_{config_, clock_};
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+TEST_F(SupervisorTest, ForwardsWhatARankSays) {
+  supervisor_->Start(Script("all: print caf\xC3\xA9 \xFF\nall: steps 2\n", 4));
+  EXPECT_GT(events_.Await(v1::WorkerEvent::kSpawned).spawned().pid(), 0);
+  const v1::WorkerEvent started = events_.Await(v1::WorkerEvent::kStarted);
+  EXPECT_EQ(started.attempt(), "job-1/1");
+  EXPECT_EQ(started.rank(), 4);
+  EXPECT_EQ(started.started().description(), "rank 4 of 1, scripted, 3 threads at 127.0.0.9");
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kStep).step().step(), 1);
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kStep).step().step(), 2);
+  const v1::RankEnded end = End();
+  EXPECT_TRUE(end.clean());
+  EXPECT_TRUE(end.has_result());
+  EXPECT_FALSE(end.stopped());
+  EXPECT_THAT(supervisor_->Ranks(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, MakesOutputUtf8) {
+  supervisor_->Start(Script("all: print caf\xC3\xA9 \xFF\n"));
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kOutput).output().lines(0), "caf\xC3\xA9 \xEF\xBF\xBD");
+}
+
+TEST_F(SupervisorTest, SaysHowARankDied) {
+  supervisor_->Start(Script("all: kill 9\n"));
+  v1::RankEnded end = End();
+  EXPECT_EQ(end.how(), "killed by signal 9 (SIGKILL)");
+  EXPECT_FALSE(end.has_result());
+  EXPECT_FALSE(end.stopped());
+  supervisor_->Start(Script("all: exit 7\n"));
+  end = End();
+  EXPECT_EQ(end.how(), "exited with code 7");
+  supervisor_->Start(Script("all: fail 8 device memory is full\n"));
+  end = End();
+  EXPECT_EQ(end.result().code(), 8);
+  EXPECT_EQ(end.result().message(), "device memory is full");
+  supervisor_->Start(Script("all: garbage\nall: hang\n"));
+  EXPECT_THAT(End().how(), HasSubstr("killed by signal 9 (SIGKILL) ("));
+}
+
+TEST_F(SupervisorTest, SaysWhenAProgramCannotBeStarted) {
+  config_.rank_program = "/nowhere/metp-rank";
+  supervisor_->Start(Script(""));
+  EXPECT_THAT(End().how(), HasSubstr("could not be started"));
+  EXPECT_THAT(supervisor_->Ranks(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, StopsARankThatObeys) {
+  supervisor_->Start(Script("all: hang\n"));
+  events_.Await(v1::WorkerEvent::kStarted);
+  ASSERT_THAT(supervisor_->Ranks(), SizeIs(1));
+  Stop();
+  const v1::RankEnded end = End();
+  EXPECT_TRUE(end.stopped());
+  EXPECT_EQ(end.how(), "killed by signal 15 (SIGTERM)");
+}
+
+TEST_F(SupervisorTest, KillsARankThatDoesNotObeyAfterTheGrace) {
+  config_.stop_grace = std::chrono::milliseconds(50);
+  supervisor_->Start(Script("all: ignore-term\nall: steps 1\nall: hang\n"));
+  events_.Await(v1::WorkerEvent::kStep);
+  Stop();
+  const v1::RankEnded end = End();
+  EXPECT_TRUE(end.stopped());
+  EXPECT_EQ(end.how(), "killed by signal 9 (SIGKILL)");
+}
+
+TEST_F(SupervisorTest, DoesNotTakeADeathForAStopThatItDoesNotExplain) {
+  supervisor_->Start(Script("all: ignore-term\nall: steps 1\nall: hang\n"));
+  const int pid = events_.Await(v1::WorkerEvent::kSpawned).spawned().pid();
+  events_.Await(v1::WorkerEvent::kStep);
+  Stop();
+  // A second command is answered after the first was carried out.
+  v1::StopRank other;
+  other.set_attempt("other/1");
+  supervisor_->Stop(other);
+  EXPECT_EQ(End().how(), "was not there any more");
+  kill(pid, SIGSEGV);
+  EXPECT_FALSE(End().stopped());
+}
+
+TEST_F(SupervisorTest, StartsARankOnceHoweverOftenItIsTold) {
+  const v1::StartRank command = Script("all: hang\n");
+  supervisor_->Start(command);
+  events_.Await(v1::WorkerEvent::kStarted);
+  supervisor_->Start(command);
+  Stop();
+  EXPECT_TRUE(End().stopped());
+  EXPECT_THAT(supervisor_->Ranks(), IsEmpty());
+}
+
+TEST_F(SupervisorTest, DeliversValuesThatWereAskedForOnce) {
+  supervisor_->Start(Script("all: meet\nall: hang\n"));
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kPut).put().value(), "address of 0");
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kGet).get().key(), "rank/0");
+  supervisor_->AskAgain();  // the session broke meanwhile
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kGet).get().key(), "rank/0");
+  v1::RankValue value;
+  value.set_attempt("job-1/1");
+  value.mutable_value()->set_key("rank/0");
+  value.mutable_value()->set_value("address of 0");
+  supervisor_->Deliver(value);
+  supervisor_->Deliver(value);
+  Stop();
+  EXPECT_TRUE(End().stopped());
+}
+
+TEST_F(SupervisorTest, LeavesWhenTheProcessesAreGone) {
+  supervisor_->Start(Script("all: hang\n"));
+  const int pid = events_.Await(v1::WorkerEvent::kSpawned).spawned().pid();
+  events_.Await(v1::WorkerEvent::kStarted);
+  supervisor_->Leave();
+  EXPECT_EQ(kill(pid, 0), -1);
+  const v1::RankEnded end = End();
+  EXPECT_FALSE(end.stopped());
+  EXPECT_THAT(end.how(), HasSubstr("its worker was asked to leave"));
+  supervisor_->Start(Script("all: hang\n", 1));
+  EXPECT_THAT(End().how(), HasSubstr("not started"));
+}
+
+}  // namespace
+}  // namespace metp

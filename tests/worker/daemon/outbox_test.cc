@@ -87,7 +87,8 @@ TEST(Outbox, CountsTheLinesThatItDropped) {
     outbox.PushLine("a/1", i % 2, std::string(50, 'x'));  // ranks alternate: one event each
   }
   int64_t kept = 0, dropped = 0;
-  for (const v1::WorkerEvent& event : outbox.Next(1 << 20).events()) {
+  const v1::WorkerEvents batch = outbox.Next(1 << 20);
+  for (const v1::WorkerEvent& event : batch.events()) {
     kept += event.output().lines_size();
     dropped += event.output().dropped();
   }

@@ -1,0 +1,111 @@
+// The whole system with real ranks: what a cluster trains equals what one process trains alone.
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/cluster.h"
+#include "tests/support/http_get.h"
+
+namespace metp {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A small Llama on a text of its own. `steps` optimizer steps over 4 ranks.
+std::string WriteJob(const std::string& folder, int steps) {
+  std::ofstream text(folder + "/text.txt");
+  for (int i = 0; i < 400; ++i) text << "line " << i << " of a text that a small model can learn by heart\n";
+  const std::string path = folder + "/job.yaml";
+  std::ofstream(path) << "name: small\n"
+                      << "model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 128}\n"
+                      << "data: {source: [text.txt], sequence_length: 256}\n"
+                      << "train: {steps: " << steps << ", learning_rate: 0.003, warmup_steps: 2}\n"
+                      << "parallel: {degree: 4}\n";
+  return path;
+}
+
+/// The value of the first sample whose line begins with `series`.
+double Sample(const std::string& metrics, const std::string& series) {
+  const size_t at = metrics.find("\n" + series + " ");
+  EXPECT_NE(at, std::string::npos) << series << " is not in\n" << metrics;
+  return at == std::string::npos ? NAN : std::stod(metrics.substr(at + series.size() + 2));
+}
+
+TEST(Training, OnFourWorkersEqualsTrainingOnOne) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 8);
+  const Subprocess::Exit watch = cluster.Ctl({"submit", "-f", file, "--watch"});
+  ASSERT_EQ(watch.code, 0) << watch.error << cluster.Ctl({"logs", "small"}).out;
+  EXPECT_THAT(watch.out, AllOf(HasSubstr("Job small-1 SUCCEEDED"), HasSubstr("tokens/s"), HasSubstr("weights")));
+
+  const Subprocess::Exit alone =
+      RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "1", "-o", "json"});
+  ASSERT_EQ(alone.code, 0) << alone.error;
+  const nlohmann::json reference = nlohmann::json::parse(alone.out)["losses"];
+  ASSERT_EQ(reference.size(), 8u);
+  const Subprocess::Exit steps = cluster.Ctl({"watch", "small", "-o", "json"});
+  size_t at = 0;
+  for (int i = 0; i < 8; ++i) {
+    const size_t end = steps.out.find('\n', at);
+    const nlohmann::json step = nlohmann::json::parse(steps.out.substr(at, end - at));
+    EXPECT_EQ(step["step"], i + 1);
+    // Sums in another order: rounding only.
+    EXPECT_NEAR(step["loss"].get<double>(), reference[i].get<double>(), 1e-3);
+    at = end + 1;
+  }
+  EXPECT_LT(reference.back().get<double>(), reference.front().get<double>());
+
+  const std::string metrics = HttpGet(cluster.worker_metrics(2)).body;
+  const std::string labels = "{job=\"small-1\",rank=\"2\"";
+  EXPECT_EQ(Sample(metrics, "metp_step" + labels + "}"), 8);
+  EXPECT_EQ(Sample(metrics, "metp_tokens_total" + labels + "}"), 8 * 256);
+  EXPECT_NEAR(Sample(metrics, "metp_loss" + labels + "}"), reference.back().get<double>(), 1e-3);
+  EXPECT_GT(Sample(metrics, "metp_sent_bytes_total" + labels + "}"), 0);
+  EXPECT_GT(Sample(metrics, "metp_memory_bytes" + labels + ",category=\"weights\"}"), 0);
+  EXPECT_EQ(std::to_string(static_cast<int64_t>(Sample(metrics, "metp_memory_peak_bytes" + labels + "}"))),
+            cluster.JobField("small", "ranks.2.peak_bytes"));
+  const std::string coordinator = HttpGet(cluster.http() + "/metrics").body;
+  EXPECT_EQ(Sample(coordinator, "metp_jobs{state=\"succeeded\"}"), 1);
+  EXPECT_EQ(Sample(coordinator, "metp_workers{state=\"ready\"}"), 4);
+}
+
+TEST(Training, ARankKilledInTheMiddleFailsTheJobAndFreesTheWorkers) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 100000);
+  const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch"});
+  ASSERT_NE(watch->ReadUntil("step 1/"), "");
+  kill(std::stoi(cluster.JobField("small", "ranks.2.pid")), SIGKILL);
+  const Subprocess::Exit failed = watch->Wait();
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("Job small-1 FAILED: rank 2 on worker cpu-2: killed by signal 9 (SIGKILL)"));
+  EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
+}
+
+TEST(Training, ACancelledJobLeavesNoProcess) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 100000);
+  const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch"});
+  ASSERT_NE(watch->ReadUntil("step 1/"), "");
+  std::vector<pid_t> pids;
+  for (const char* rank : {"0", "1", "2", "3"}) {
+    pids.push_back(std::stoi(cluster.JobField("small", std::string("ranks.") + rank + ".pid")));
+  }
+  EXPECT_EQ(cluster.Ctl({"cancel", "small"}).code, 0);
+  for (const pid_t pid : pids) EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_EQ(watch->Wait().code, 4);
+}
+
+TEST(Training, DataThatIsNotThereIsTheJobsCause) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 2);
+  const Subprocess::Exit failed = cluster.Ctl({"submit", "-f", file, "--set", "data.source=[/nowhere/text.txt]", "--watch"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("/nowhere/text.txt"));
+}
+
+}  // namespace
+}  // namespace metp

@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -124,6 +125,8 @@ class JobTable {
   std::vector<v1::JobRecord> List(int64_t after, int limit) const;
   /// OK if the attempt is its job's last and the rank of it is not gone.
   absl::Status CheckLive(const std::string& attempt, int rank) const;
+  /// Queued jobs in order of submission: id and number of ranks.
+  std::vector<std::pair<std::string, int>> Queued() const;
   /// Every rank that is not gone.
   std::vector<LiveRank> LiveRanks() const;
   /// Everything, for invariants and metrics.

@@ -62,6 +62,16 @@ std::vector<v1::JobRecord> JobTable::List(int64_t after, int limit) const {
   return page;
 }
 
+std::vector<std::pair<std::string, int>> JobTable::Queued() const {
+  MutexLock lock(mutex_);
+  std::vector<std::pair<std::string, int>> queued;
+  for (const auto& [sequence, job] : jobs_) {
+    const v1::JobStatus& status = job->record.status();
+    if (status.state() == v1::JobStatus::QUEUED) queued.emplace_back(status.id(), status.plan().degree());
+  }
+  return queued;
+}
+
 std::vector<LiveRank> JobTable::LiveRanks() const {
   MutexLock lock(mutex_);
   std::vector<LiveRank> live;

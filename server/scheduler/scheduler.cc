@@ -9,10 +9,7 @@ namespace metp {
 
 ClusterPicture Scheduler::Look() const {
   ClusterPicture picture;
-  for (const v1::JobRecord& record : jobs_.Snapshot()) {
-    if (record.status().state() != v1::JobStatus::QUEUED) continue;
-    picture.waiting.push_back({record.status().id(), record.status().plan().degree()});
-  }
+  for (const auto& [id, degree] : jobs_.Queued()) picture.waiting.push_back({id, degree});
   if (picture.waiting.empty()) return picture;
   std::set<std::string> busy;
   for (const LiveRank& rank : jobs_.LiveRanks()) busy.insert(rank.worker);

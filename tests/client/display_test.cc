@@ -54,8 +54,8 @@ TEST(Curve, DrawsAFallingLineInAscii) {
   const std::vector<std::string> lines = Lines(DrawCurve({{1, 4}, {2, 3}, {3, 2}, {4, 1}}, style));
   ASSERT_EQ(lines.size(), 7u);
   EXPECT_EQ(lines[0], "loss");
-  EXPECT_EQ(lines[1], "4.0000 |**");
-  EXPECT_EQ(lines[2], "        | *****" + std::string()) << "second row";
+  EXPECT_EQ(lines[1], "4.0000 |***");
+  EXPECT_EQ(lines[2], "       |  ****");
   EXPECT_EQ(lines[5].substr(0, 8), "       +");
   EXPECT_THAT(lines[6], AllOf(HasSubstr("1"), HasSubstr("step"), HasSubstr("4")));
 }

@@ -40,7 +40,8 @@ TEST(Training, OnFourWorkersEqualsTrainingOnOne) {
   const std::string file = WriteJob(cluster.folder(), 8);
   const Subprocess::Exit watch = cluster.Ctl({"submit", "-f", file, "--watch"});
   ASSERT_EQ(watch.code, 0) << watch.error << cluster.Ctl({"logs", "small"}).out;
-  EXPECT_THAT(watch.out, AllOf(HasSubstr("Job small-1 SUCCEEDED"), HasSubstr("tokens/s"), HasSubstr("weights")));
+  EXPECT_THAT(watch.out,
+              AllOf(HasSubstr("Job small-1 SUCCEEDED"), HasSubstr("tokens/s"), HasSubstr("weights")));
 
   const Subprocess::Exit alone =
       RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "1", "-o", "json"});
@@ -81,7 +82,8 @@ TEST(Training, ARankKilledInTheMiddleFailsTheJobAndFreesTheWorkers) {
   kill(std::stoi(cluster.JobField("small", "ranks.2.pid")), SIGKILL);
   const Subprocess::Exit failed = watch->Wait();
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.out, HasSubstr("Job small-1 FAILED: rank 2 on worker cpu-2: killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(failed.out,
+              HasSubstr("Job small-1 FAILED: rank 2 on worker cpu-2: killed by signal 9 (SIGKILL)"));
   EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
 }
 
@@ -99,12 +101,30 @@ TEST(Training, ACancelledJobLeavesNoProcess) {
   EXPECT_EQ(watch->Wait().code, 4);
 }
 
-TEST(Training, DataThatIsNotThereIsTheJobsCause) {
+TEST(Training, DataThatIsNotThereIsRefusedWithItsPlaceInTheFile) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 2);
-  const Subprocess::Exit failed = cluster.Ctl({"submit", "-f", file, "--set", "data.source=[/nowhere/text.txt]", "--watch"});
+  std::remove((cluster.folder() + "/text.txt").c_str());
+  const Subprocess::Exit refused = cluster.Ctl({"submit", "-f", file});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.error, ::testing::StartsWith(file + ":3: data.source: "));
+  EXPECT_THAT(refused.error, HasSubstr("text.txt: no such file or folder"));
+  EXPECT_EQ(refused.out, "");
+}
+
+TEST(Training, DataThatIsGoneWhenAJobStartsIsItsCause) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 100000);
+  const std::string other = cluster.folder() + "/other.txt";
+  std::ofstream(other) << std::string(1000, 'x');
+  ASSERT_EQ(cluster.Ctl({"submit", "-f", file}).code, 0);  // takes all workers
+  ASSERT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "name=second", "--set", "data.source=" + other}).code,
+            0);
+  std::remove(other.c_str());
+  ASSERT_EQ(cluster.Ctl({"cancel", "small"}).code, 0);
+  const Subprocess::Exit failed = cluster.Ctl({"watch", "second"});
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.out, HasSubstr("/nowhere/text.txt"));
+  EXPECT_THAT(failed.out, HasSubstr("data.source: " + other + ": no such file or folder"));
 }
 
 }  // namespace

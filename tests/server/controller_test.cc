@@ -222,7 +222,7 @@ TEST_F(ControllerTest, FailsAJobWhoseWorkerIsLostAndStopsTheRest) {
   EXPECT_TRUE(jobs_.Get(job.id())->stopping());
   ASSERT_THAT(Say(workers[1], Ended(false, "killed by signal 15 (SIGTERM)", true), job.attempt(), 1), IsOk());
   EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
-  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("worker cpu-0 is lost: not heard for 10 s"));
+  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("worker cpu-0 is lost: not heard for 11 s"));
 }
 
 TEST_F(ControllerTest, KillsTheRanksOfALostWorkerWhenItIsBackAndGivesItNoneBefore) {

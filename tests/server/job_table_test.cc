@@ -344,7 +344,7 @@ TEST_F(JobTableTest, ComesBackFromItsStore) {
   v1::Plan plan;
   plan.set_degree(1);
   EXPECT_EQ(again.Add("fresh", SmallJob("fresh", 1), plan)->id(), "fresh-5");
-  EXPECT_THAT(invariants_.Check(again.Snapshot()), IsOk());
+  EXPECT_THAT(Invariants().Check(again.Snapshot()), IsOk());
 }
 
 TEST_F(JobTableTest, ForgetsTheOldestEndedJobsOnly) {

@@ -84,9 +84,12 @@ void Supervisor::DoStart(const v1::StartRank& command) {
   rank_command.program = config_.rank_program;
   RankCallbacks callbacks;
   callbacks.on_message = [this, key](const v1::FromRank& message) { OnMessage(key, message); };
-  callbacks.on_output = [this, key](std::string_view line) { outbox_.PushLine(key.first, key.second, ToUtf8(line)); };
+  callbacks.on_output = [this, key](std::string_view line) {
+    outbox_.PushLine(key.first, key.second, ToUtf8(line));
+  };
   callbacks.on_exit = [this, key](const RankExit& exit) { OnExit(key, exit); };
-  absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Start(rank_command, std::move(callbacks));
+  absl::StatusOr<std::unique_ptr<RankProcess>> process =
+      RankProcess::Start(rank_command, std::move(callbacks));
   if (!process.ok()) {
     v1::RankEnded ended;
     ended.set_how(absl::StrCat("could not be started: ", std::string(process.status().message())));
@@ -227,9 +230,9 @@ v1::RankEnded Supervisor::Describe(const Rank& rank) const {
   if (rank.result.has_value()) *ended.mutable_result() = *rank.result;
   ended.set_clean(exit.clean());
   ended.set_how(exit.Describe());
-  if (!exit.protocol_error.empty()) ended.set_how(absl::StrCat(exit.Describe(), " (", exit.protocol_error, ")"));
   // An end that our signals do not explain is the rank's own, although it had been asked to stop.
-  const bool ours = rank.terminated && (exit.signal == 0 || exit.signal == SIGTERM || (exit.signal == SIGKILL && rank.killed));
+  const bool ours = rank.terminated &&
+                    (exit.signal == 0 || exit.signal == SIGTERM || (exit.signal == SIGKILL && rank.killed));
   ended.set_stopped(rank.stop_asked && ours);
   if (leaving_ && ours && !rank.stop_asked) {
     ended.set_how(absl::StrCat("stopped because its worker was asked to leave (", exit.Describe(), ")"));

@@ -120,7 +120,7 @@ TEST_F(SupervisorTest, SaysHowARankDied) {
   EXPECT_EQ(end.result().code(), 8);
   EXPECT_EQ(end.result().message(), "device memory is full");
   supervisor_->Start(Script("all: garbage\nall: hang\n"));
-  EXPECT_THAT(End().how(), HasSubstr("killed by signal 9 (SIGKILL) ("));
+  EXPECT_THAT(End().how(), HasSubstr("killed by signal 9 (SIGKILL) after it broke the protocol: "));
 }
 
 TEST_F(SupervisorTest, SaysWhenAProgramCannotBeStarted) {

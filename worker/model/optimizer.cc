@@ -27,7 +27,8 @@ StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
 }
 
 void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) {
-  const double beta1 = train_.betas(0), beta2 = train_.betas(1);
+  // The fp32 values that the update uses, so that the correction cancels exactly at step 1.
+  const double beta1 = static_cast<float>(train_.betas(0)), beta2 = static_cast<float>(train_.betas(1));
   const double clip = train_.clip_norm();
   AdamWStep update;
   update.learning_rate = static_cast<float>(learning_rate);

@@ -22,7 +22,7 @@ class BlockPool {
 
   /// 64-byte aligned, contents undefined; nullptr when the system has none left. Large blocks start at a
   /// multiple of 2 MiB and ask for huge pages: memory-bound operations were measured up to twice as fast on
-  /// them, attention a tenth faster.
+  /// them.
   void* Take(int64_t bytes) METP_EXCLUDES(mutex_);
   /// `bytes` as given to Take.
   void Give(void* data, int64_t bytes) METP_EXCLUDES(mutex_);

@@ -41,19 +41,20 @@ struct Api::Impl {
 
   absl::Status Explain(const grpc::Status& status) const {
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-      return absl::UnavailableError(absl::StrCat("no coordinator answers at ", coordinator, " (", status.error_message(),
+      return absl::UnavailableError(absl::StrCat("no coordinator answers at ", coordinator, " (",
+                                                 status.error_message(),
                                                  "); set --coordinator or METP_COORDINATOR"));
     }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the coordinator at ", coordinator, " did not answer within ", kCallTimeout.count(), " s"));
+      return absl::DeadlineExceededError(absl::StrCat("the coordinator at ", coordinator,
+                                                      " did not answer within ", kCallTimeout.count(), " s"));
     }
     return FromGrpc(status);
   }
 
   template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(grpc::Status (v1::JobService::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                                              Response*),
+  absl::StatusOr<Response> Call(grpc::Status (v1::JobService::Stub::*method)(grpc::ClientContext*,
+                                                                             const Request&, Response*),
                                 const Request& request) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
@@ -136,7 +137,8 @@ absl::StatusOr<v1::GetServerResponse> Api::GetServer() {
   return impl_->Call(&v1::JobService::Stub::GetServer, v1::GetServerRequest());
 }
 
-absl::Status Api::WatchJob(const std::string& job, const std::function<void(const v1::WatchJobUpdate&)>& on_update) {
+absl::Status Api::WatchJob(const std::string& job,
+                           const std::function<void(const v1::WatchJobUpdate&)>& on_update) {
   v1::WatchJobRequest request;
   request.set_job(job);
   return impl_->Read<v1::WatchJobUpdate>(

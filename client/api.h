@@ -33,7 +33,8 @@ class Api {
   absl::StatusOr<v1::GetServerResponse> GetServer();
 
   /// Calls `on_update` for each update until the job has ended. Cancelled after Interrupt.
-  absl::Status WatchJob(const std::string& job, const std::function<void(const v1::WatchJobUpdate&)>& on_update);
+  absl::Status WatchJob(const std::string& job,
+                        const std::function<void(const v1::WatchJobUpdate&)>& on_update);
   absl::Status WatchLogs(const std::string& job, std::optional<int> rank, bool follow,
                          const std::function<void(const v1::LogChunk&)>& on_chunk);
   /// Ends a Watch call in progress, and makes later ones end at once. Any thread.

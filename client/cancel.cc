@@ -28,7 +28,9 @@ int Run(const Globals& globals, const Options& options) {
   std::printf("%s %s%s\n", job->id().c_str(), v1::JobStatus::State_Name(job->state()).c_str(),
               job->stopping() ? " (stopping)" : "");
   const bool cancelled = job->state() == v1::JobStatus::CANCELLED || job->stopping();
-  if (!cancelled) std::fprintf(stderr, "metpctl: it ended before the cancellation took effect: %s\n", job->reason().c_str());
+  if (!cancelled)
+    std::fprintf(stderr, "metpctl: it ended before the cancellation took effect: %s\n",
+                 job->reason().c_str());
   return cancelled ? kExitOk : kExitRefused;
 }
 
@@ -39,7 +41,8 @@ void AddCancel(CLI::App& app, Globals& globals) {
   CLI::App* verb = app.add_subcommand("cancel", "End a job; waits until its processes are gone");
   verb->add_option("job", options->job, kJobHelp)->required();
   verb->add_flag("--no-wait", options->no_wait, "return when the coordinator has taken note");
-  verb->callback([&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
+  verb->callback(
+      [&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
 }
 
 }  // namespace metp

@@ -14,7 +14,7 @@ namespace metp {
 
 struct Globals {
   std::string coordinator = "127.0.0.1:7070";
-  std::function<int()> run;   // of the verb that was chosen; returns the exit code
+  std::function<int()> run;  // of the verb that was chosen; returns the exit code
 };
 
 void AddSubmit(CLI::App& app, Globals& globals);

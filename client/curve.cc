@@ -16,7 +16,7 @@ class Canvas {
   Canvas(int columns, int rows, bool utf8)
       : columns_(columns), rows_(rows), utf8_(utf8), cells_(static_cast<size_t>(columns) * rows) {}
 
-  int width() const { return columns_ * (utf8_ ? 2 : 1); }   // dots
+  int width() const { return columns_ * (utf8_ ? 2 : 1); }  // dots
   int height() const { return rows_ * (utf8_ ? 4 : 1); }
 
   /// x to the right, y upwards.
@@ -82,16 +82,19 @@ std::string DrawCurve(const std::vector<CurvePoint>& all, const CurveStyle& styl
   std::copy_if(all.begin(), all.end(), std::back_inserter(points),
                [](const CurvePoint& point) { return std::isfinite(point.y); });
   if (points.empty()) return "";
-  const auto [low, high] = std::minmax_element(points.begin(), points.end(),
-                                               [](const CurvePoint& a, const CurvePoint& b) { return a.y < b.y; });
+  const auto [low, high] = std::minmax_element(
+      points.begin(), points.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.y < b.y; });
   const double bottom = low->y, top = high->y > low->y ? high->y : low->y + 1;
 
   const std::string labels[] = {Short(high->y), Short((bottom + top) / 2), Short(bottom)};
   const size_t margin = std::max({labels[0].size(), labels[1].size(), labels[2].size()});
-  Canvas canvas(std::max(10, style.width - static_cast<int>(margin) - 2), std::max(3, style.height), style.utf8);
+  Canvas canvas(std::max(10, style.width - static_cast<int>(margin) - 2), std::max(3, style.height),
+                style.utf8);
 
   const std::vector<double> heights = ByColumn(points, canvas.width());
-  const auto dot = [&](double y) { return static_cast<int>(std::lround((y - bottom) / (top - bottom) * (canvas.height() - 1))); };
+  const auto dot = [&](double y) {
+    return static_cast<int>(std::lround((y - bottom) / (top - bottom) * (canvas.height() - 1)));
+  };
   int previous = -1;  // last column that has points
   for (int x = 0; x < canvas.width(); ++x) {
     if (std::isnan(heights[x])) continue;
@@ -110,7 +113,10 @@ std::string DrawCurve(const std::vector<CurvePoint>& all, const CurveStyle& styl
   const int rows = std::max(3, style.height);
   std::string out = absl::StrCat(style.y_label, "\n");
   for (int row = 0; row < rows; ++row) {
-    const std::string label = row == 0 ? labels[0] : row == rows / 2 ? labels[1] : row == rows - 1 ? labels[2] : "";
+    const std::string label = row == 0          ? labels[0]
+                              : row == rows / 2 ? labels[1]
+                              : row == rows - 1 ? labels[2]
+                                                : "";
     absl::StrAppend(&out, PadLeft(label, margin), style.utf8 ? " \xE2\x94\x82" : " |", canvas.Row(row), "\n");
   }
   const int columns = canvas.width() / (style.utf8 ? 2 : 1);
@@ -122,10 +128,11 @@ std::string DrawCurve(const std::vector<CurvePoint>& all, const CurveStyle& styl
   const std::string middle = style.x_label;
   const int before = std::max(1, (gap - static_cast<int>(middle.size())) / 2);
   const int after = std::max(1, gap - before - static_cast<int>(middle.size()));
-  absl::StrAppend(&out, std::string(margin + 2, ' '), first, std::string(before, ' '), middle, std::string(after, ' '),
-                  last, "\n");
+  absl::StrAppend(&out, std::string(margin + 2, ' '), first, std::string(before, ' '), middle,
+                  std::string(after, ' '), last, "\n");
   if (points.size() < all.size()) {
-    absl::StrAppend(&out, all.size() - points.size(), " of ", all.size(), " points are not finite and not drawn\n");
+    absl::StrAppend(&out, all.size() - points.size(), " of ", all.size(),
+                    " points are not finite and not drawn\n");
   }
   return out;
 }

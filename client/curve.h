@@ -12,9 +12,9 @@ struct CurvePoint {
 };
 
 struct CurveStyle {
-  int width = 72;     // characters, labels of the y axis included
-  int height = 12;    // lines of the plot, x axis not included
-  bool utf8 = true;   // braille dots; otherwise '*'
+  int width = 72;    // characters, labels of the y axis included
+  int height = 12;   // lines of the plot, x axis not included
+  bool utf8 = true;  // braille dots; otherwise '*'
   std::string x_label = "step", y_label = "loss";
 };
 

@@ -33,7 +33,8 @@ int Run(const Globals& globals, const std::string& reference) {
       {"Step:", absl::StrCat(job->step(), " of ", job->job().train().steps())},
       {"Loss:", job->has_loss() ? Short(job->loss()) : "-"},
       {"Tokens/s:", job->step() > 0 ? Grouped(static_cast<int64_t>(job->tokens_per_second())) : "-"},
-      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", job->plan().head_groups(), " head groups, tile rows ", tile)},
+      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", job->plan().head_groups(),
+                             " head groups, tile rows ", tile)},
   });
   for (const std::string& note : job->plan().notes()) absl::StrAppend(&out, "           ", note, "\n");
   if (const std::string ranks = RankTable(*job); !ranks.empty()) absl::StrAppend(&out, "\nRanks:\n", ranks);

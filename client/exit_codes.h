@@ -8,9 +8,9 @@
 namespace metp {
 
 enum ExitCode {
-  kExitOk = 0,             // done; with watch: the job succeeded
-  kExitJobFailed = 1,      // watched job failed
-  kExitUsage = 2,          // wrong command line, or a job that breaks a rule (nothing was sent, or it was refused)
+  kExitOk = 0,         // done; with watch: the job succeeded
+  kExitJobFailed = 1,  // watched job failed
+  kExitUsage = 2,  // wrong command line, or a job that breaks a rule (nothing was sent, or it was refused)
   kExitUnreachable = 3,    // no answer from the coordinator
   kExitJobCancelled = 4,   // watched job was cancelled
   kExitRefused = 5,        // the coordinator understood and refused
@@ -19,20 +19,28 @@ enum ExitCode {
 };
 
 inline constexpr char kExitCodesHelp[] =
-    "Exit codes: 0 done, with watch: job succeeded; 1 watched job failed; 2 usage or bad job file; 3 coordinator "
-    "unreachable; 4 watched job cancelled; 5 refused by the coordinator; 6 no such job or file; 130 interrupted while "
+    "Exit codes: 0 done, with watch: job succeeded; 1 watched job failed; 2 usage or bad job file; 3 "
+    "coordinator "
+    "unreachable; 4 watched job cancelled; 5 refused by the coordinator; 6 no such job or file; 130 "
+    "interrupted while "
     "watching (the job runs on).";
 
 /// For an error of a call.
 inline int ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kOk: return kExitOk;
-    case absl::StatusCode::kInvalidArgument: return kExitUsage;
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kInvalidArgument:
+      return kExitUsage;
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded: return kExitUnreachable;
-    case absl::StatusCode::kNotFound: return kExitNotFound;
-    case absl::StatusCode::kCancelled: return kExitInterrupted;
-    default: return kExitRefused;
+    case absl::StatusCode::kDeadlineExceeded:
+      return kExitUnreachable;
+    case absl::StatusCode::kNotFound:
+      return kExitNotFound;
+    case absl::StatusCode::kCancelled:
+      return kExitInterrupted;
+    default:
+      return kExitRefused;
   }
 }
 

@@ -18,10 +18,12 @@ struct Options {
 };
 
 void PrintTable(const std::vector<v1::JobStatus>& jobs) {
-  std::vector<std::vector<std::string>> rows = {{"JOB", "STATE", "RANKS", "STEP", "LOSS", "TOKENS/S", "SUBMITTED", "REASON"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"JOB", "STATE", "RANKS", "STEP", "LOSS", "TOKENS/S", "SUBMITTED", "REASON"}};
   for (const v1::JobStatus& job : jobs) {
     rows.push_back({job.id(), v1::JobStatus::State_Name(job.state()), absl::StrCat(job.plan().degree()),
-                    absl::StrCat(job.step(), "/", job.job().train().steps()), job.has_loss() ? Short(job.loss()) : "-",
+                    absl::StrCat(job.step(), "/", job.job().train().steps()),
+                    job.has_loss() ? Short(job.loss()) : "-",
                     job.step() > 0 ? Grouped(static_cast<int64_t>(job.tokens_per_second())) : "-",
                     google::protobuf::util::TimeUtil::ToString(job.submitted()), job.reason()});
   }
@@ -61,7 +63,8 @@ void AddGet(CLI::App& app, Globals& globals) {
   CLI::App* verb = app.add_subcommand("get", "List jobs, or show one, in a line each");
   verb->add_option("job", options->job, kJobHelp);
   AddOutput(verb, options->output);
-  verb->callback([&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
+  verb->callback(
+      [&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
 }
 
 }  // namespace metp

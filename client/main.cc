@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.require_subcommand(1);
   app.fallthrough();  // --coordinator may stand after the verb too
-  app.footer(std::string("\nA JOB is given by its id, by its name (the latest job of that name) or by an unambiguous beginning of "
+  app.footer(std::string("\nA JOB is given by its id, by its name (the latest job of that name) or by an "
+                         "unambiguous beginning of "
                          "its id.\n") +
              metp::kExitCodesHelp);
   metp::AddSubmit(app, globals);

@@ -32,7 +32,8 @@ void Progress::Show(const v1::WatchJobUpdate& update) {
     steps_.push_back(point);
     if (style_ == WatchStyle::kJson) {
       std::printf("%s\n", ToJson(point, /*pretty=*/false).c_str());
-    } else if (style_ == WatchStyle::kLines && (point.step() % every == 0 || point.step() == 1 || point.step() == total)) {
+    } else if (style_ == WatchStyle::kLines &&
+               (point.step() % every == 0 || point.step() == 1 || point.step() == total)) {
       ShowLine(point);
     }
   }
@@ -50,7 +51,8 @@ void Progress::ShowState(const v1::JobStatus& status) {
 }
 
 void Progress::ShowLine(const v1::StepPoint& point) const {
-  const double rate = point.step_seconds() > 0 ? static_cast<double>(point.tokens()) / point.step_seconds() : 0;
+  const double rate =
+      point.step_seconds() > 0 ? static_cast<double>(point.tokens()) / point.step_seconds() : 0;
   std::printf("step %d/%d  %s  lr %.3g  %s  %s tokens/s\n", point.step(), status_.job().train().steps(),
               Numbers(point).c_str(), point.learning_rate(), Duration(point.step_seconds()).c_str(),
               Grouped(static_cast<int64_t>(rate)).c_str());
@@ -66,12 +68,13 @@ void Progress::ShowBar() {
   double seconds = 0;
   for (const v1::StepPoint& step : steps_) seconds += step.step_seconds();
   const double left = seconds / static_cast<double>(steps_.size()) * (total - point.step());
-  const std::string text =
-      absl::StrCat(" ", point.step(), "/", total, "  ", Numbers(point), "  ",
-                   Grouped(static_cast<int64_t>(status_.tokens_per_second())), " tokens/s  ETA ", Duration(left));
+  const std::string text = absl::StrCat(" ", point.step(), "/", total, "  ", Numbers(point), "  ",
+                                        Grouped(static_cast<int64_t>(status_.tokens_per_second())),
+                                        " tokens/s  ETA ", Duration(left));
   const int room = std::clamp(TerminalWidth(stderr) - static_cast<int>(text.size()) - 3, 0, 40);
   const int done = total > 0 ? room * point.step() / total : 0;
-  const std::string bar = room < 5 ? "" : absl::StrCat("[", std::string(done, '#'), std::string(room - done, '.'), "]");
+  const std::string bar =
+      room < 5 ? "" : absl::StrCat("[", std::string(done, '#'), std::string(room - done, '.'), "]");
   std::fprintf(stderr, "\r\033[K%s%s", bar.c_str(), text.c_str());
   std::fflush(stderr);
   bar_shown_ = true;

@@ -23,15 +23,16 @@ std::string Elapsed(const v1::JobStatus& status) {
   if (!status.has_finished()) return "";
   const auto& from = status.has_started() ? status.started() : status.submitted();
   const auto elapsed = status.finished() - from;
-  return absl::StrCat(" (", Duration(google::protobuf::util::TimeUtil::DurationToMilliseconds(elapsed) / 1e3), ")");
+  return absl::StrCat(" (", Duration(google::protobuf::util::TimeUtil::DurationToMilliseconds(elapsed) / 1e3),
+                      ")");
 }
 
 std::string Loss(const std::vector<v1::StepPoint>& steps, const CurveStyle& style) {
   std::vector<CurvePoint> points;
   for (const v1::StepPoint& step : steps) points.push_back({static_cast<double>(step.step()), step.loss()});
   const v1::StepPoint &first = steps.front(), &last = steps.back();
-  std::string out = absl::StrCat("Loss: ", Short(first.loss()), " at step ", first.step(), ", ", Short(last.loss()),
-                                 " at step ", last.step(), "\n");
+  std::string out = absl::StrCat("Loss: ", Short(first.loss()), " at step ", first.step(), ", ",
+                                 Short(last.loss()), " at step ", last.step(), "\n");
   if (steps.size() > 1) absl::StrAppend(&out, "\n", DrawCurve(points, style));
   return out;
 }
@@ -45,9 +46,10 @@ std::string Speed(const v1::JobStatus& status, const std::vector<v1::StepPoint>&
   }
   if (seconds <= 0) return "";
   std::string out = absl::StrCat("Speed: ", Grouped(static_cast<int64_t>(tokens / seconds)), " tokens/s (",
-                                 Grouped(static_cast<int64_t>(tokens)), " tokens in ", steps.size(), " steps of ",
-                                 Duration(seconds / static_cast<double>(steps.size())), ")");
-  if (flops > 0) absl::StrAppend(&out, ", ", Scaled(flops / seconds, "FLOP/s"), " of the model's own arithmetic");
+                                 Grouped(static_cast<int64_t>(tokens)), " tokens in ", steps.size(),
+                                 " steps of ", Duration(seconds / static_cast<double>(steps.size())), ")");
+  if (flops > 0)
+    absl::StrAppend(&out, ", ", Scaled(flops / seconds, "FLOP/s"), " of the model's own arithmetic");
   for (const v1::RankStatus& rank : status.ranks()) sgemm += rank.sgemm_flops_per_second();
   if (flops > 0 && sgemm > 0) {
     absl::StrAppend(&out, ", ", Percent(flops / seconds / sgemm), " of the measured matrix product rate");
@@ -57,7 +59,8 @@ std::string Speed(const v1::JobStatus& status, const std::vector<v1::StepPoint>&
 
 std::string Metrics(const v1::JobStatus& status, const std::string& http_url) {
   std::string out = "Metrics:\n";
-  if (!http_url.empty()) absl::StrAppend(&out, "  coordinator  ", http_url, "/metrics (status page: ", http_url, "/)\n");
+  if (!http_url.empty())
+    absl::StrAppend(&out, "  coordinator  ", http_url, "/metrics (status page: ", http_url, "/)\n");
   for (const v1::RankStatus& rank : status.ranks()) {
     absl::StrAppend(&out, "  rank ", rank.rank(), "       ", rank.metrics_url(), "\n");
   }
@@ -71,8 +74,10 @@ std::string RankTable(const v1::JobStatus& status) {
   Rows rows = {{"RANK", "WORKER", "STATE", "PID", "STEP", "PEAK", "SENT", "RUNS / ENDED"}};
   for (const v1::RankStatus& rank : status.ranks()) {
     rows.push_back({absl::StrCat(rank.rank()), rank.worker(), v1::RankStatus::State_Name(rank.state()),
-                    absl::StrCat(rank.pid()), absl::StrCat(rank.step()), Bytes(static_cast<double>(rank.peak_bytes())),
-                    Bytes(static_cast<double>(rank.sent_bytes())), rank.end().empty() ? rank.description() : rank.end()});
+                    absl::StrCat(rank.pid()), absl::StrCat(rank.step()),
+                    Bytes(static_cast<double>(rank.peak_bytes())),
+                    Bytes(static_cast<double>(rank.sent_bytes())),
+                    rank.end().empty() ? rank.description() : rank.end()});
   }
   return Table(rows, {0, 3, 4, 5, 6});
 }
@@ -119,16 +124,17 @@ std::string OverlapTable(const v1::JobStatus& status) {
   Rows rows = {{"PASS", "COMPUTE", "COMMUNICATION", "EXPOSED", "SKEW", "OVERLAP"}};
   const auto row = [&rows](const std::string& name, const v1::PassTimes& times) {
     const double moving = times.communication_seconds();
-    rows.push_back({name, Duration(times.compute_seconds()), Duration(moving), Duration(times.exposed_seconds()),
-                    Duration(times.skew_seconds()), moving > 0 ? Percent(1 - times.exposed_seconds() / moving) : "-"});
+    rows.push_back({name, Duration(times.compute_seconds()), Duration(moving),
+                    Duration(times.exposed_seconds()), Duration(times.skew_seconds()),
+                    moving > 0 ? Percent(1 - times.exposed_seconds() / moving) : "-"});
   };
   for (const auto& [name, times] : passes) row(name, times);
   row("all passes", all);
   return Table(rows, AllFrom(1, rows[0].size()));
 }
 
-std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps, const std::string& http_url,
-                    const CurveStyle& style) {
+std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps,
+                    const std::string& http_url, const CurveStyle& style) {
   std::string out = absl::StrCat("\nJob ", status.id(), " ", v1::JobStatus::State_Name(status.state()), ": ",
                                  status.reason(), Elapsed(status), "\n");
   if (!steps.empty()) absl::StrAppend(&out, "\n", Loss(steps, style), "\n", Speed(status, steps));
@@ -136,7 +142,8 @@ std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint
     absl::StrAppend(&out, "\nPeak memory of each rank, and what it held then:\n", memory);
   }
   if (const std::string overlap = OverlapTable(status); !overlap.empty()) {
-    absl::StrAppend(&out, "\nCommunication hidden behind computation, summed over ranks and steps:\n", overlap);
+    absl::StrAppend(&out, "\nCommunication hidden behind computation, summed over ranks and steps:\n",
+                    overlap);
   }
   absl::StrAppend(&out, "\n", Metrics(status, http_url));
   return out;

@@ -12,8 +12,8 @@
 namespace metp {
 
 /// `http_url`: the coordinator's; may be empty.
-std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps, const std::string& http_url,
-                    const CurveStyle& style);
+std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps,
+                    const std::string& http_url, const CurveStyle& style);
 
 // Its parts, also used by describe.
 std::string MemoryTable(const v1::JobStatus& status);

@@ -1,8 +1,9 @@
 // metpctl version: its own, and the coordinator's if one answers.
 
+#include "proto/support/version.h"
+
 #include "client/api.h"
 #include "client/command.h"
-#include "proto/support/version.h"
 
 namespace metp {
 namespace {

@@ -15,7 +15,8 @@ struct Options {
 
 int Run(const Globals& globals, const Options& options) {
   Api api(globals.coordinator);
-  const absl::StatusOr<v1::JobStatus> job = api.GetJob(options.job);  // the id that was meant, for all that is said
+  const absl::StatusOr<v1::JobStatus> job =
+      api.GetJob(options.job);  // the id that was meant, for all that is said
   if (!job.ok()) return Fail(job.status());
   return Follow(api, job->id(), options.output == "json");
 }
@@ -28,7 +29,8 @@ void AddWatch(CLI::App& app, Globals& globals) {
   verb->add_option("job", options->job, kJobHelp)->required();
   AddOutput(verb, options->output);
   verb->footer("With -o json: one line per step, then one line {\"status\": ...} when the job has ended.");
-  verb->callback([&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
+  verb->callback(
+      [&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });
 }
 
 }  // namespace metp

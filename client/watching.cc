@@ -20,13 +20,17 @@ void PrintSummary(Api& api, const Progress& progress) {
   CurveStyle style;
   style.width = std::min(TerminalWidth(stdout), 100);
   style.utf8 = SpeaksUtf8();
-  std::fputs(Summary(progress.status(), progress.steps(), server.ok() ? server->http_url() : "", style).c_str(), stdout);
+  std::fputs(
+      Summary(progress.status(), progress.steps(), server.ok() ? server->http_url() : "", style).c_str(),
+      stdout);
 }
 
 }  // namespace
 
 int Follow(Api& api, const std::string& job, bool json) {
-  Progress progress(json ? WatchStyle::kJson : IsTerminal(stderr) && IsTerminal(stdout) ? WatchStyle::kBar : WatchStyle::kLines);
+  Progress progress(json                                       ? WatchStyle::kJson
+                    : IsTerminal(stderr) && IsTerminal(stdout) ? WatchStyle::kBar
+                                                               : WatchStyle::kLines);
   absl::Status status;
   {
     OnInterrupt interrupt([&api] { api.Interrupt(); });
@@ -34,13 +38,14 @@ int Follow(Api& api, const std::string& job, bool json) {
   }
   progress.Clear();
   if (absl::IsCancelled(status)) {
-    std::fprintf(stderr, "metpctl: stopped watching; job %s goes on. To end it: metpctl cancel %s\n", job.c_str(),
-                 job.c_str());
+    std::fprintf(stderr, "metpctl: stopped watching; job %s goes on. To end it: metpctl cancel %s\n",
+                 job.c_str(), job.c_str());
     return kExitInterrupted;
   }
   if (!status.ok()) {
     if (!progress.status().id().empty()) {
-      std::fprintf(stderr, "metpctl: lost sight of job %s, which may go on: metpctl watch %s\n", job.c_str(), job.c_str());
+      std::fprintf(stderr, "metpctl: lost sight of job %s, which may go on: metpctl watch %s\n", job.c_str(),
+                   job.c_str());
     }
     return Fail(status);
   }

@@ -23,14 +23,16 @@ int Run(const Globals& globals, const std::string& output) {
     return kExitOk;
   }
   if (workers->empty()) {
-    std::fprintf(stderr, "no workers; start some with: metp-worker --coordinator %s\n", globals.coordinator.c_str());
+    std::fprintf(stderr, "no workers; start some with: metp-worker --coordinator %s\n",
+                 globals.coordinator.c_str());
     return kExitOk;
   }
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "STATE", "DEVICE", "THREADS", "MEMORY", "ADDRESS", "HOLDS", "METRICS", "DETAIL"}};
   for (const v1::WorkerStatus& worker : *workers) {
     rows.push_back({worker.name(), v1::WorkerStatus::State_Name(worker.state()), worker.device(),
-                    absl::StrCat(worker.threads()), Bytes(static_cast<double>(worker.memory_bytes())), worker.address(),
+                    absl::StrCat(worker.threads()), Bytes(static_cast<double>(worker.memory_bytes())),
+                    worker.address(),
                     worker.job().empty() ? "-" : absl::StrCat(worker.job(), " rank ", worker.rank()),
                     worker.metrics_url(), worker.detail()});
   }

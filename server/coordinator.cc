@@ -65,8 +65,8 @@ absl::Status Coordinator::ServeGrpc() {
   builder.RegisterService(worker_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", config_.listen, ": the port is in use, or the host is not this machine"));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen,
+                                               ": the port is in use, or the host is not this machine"));
   }
   address_ = absl::StrCat(config_.listen.substr(0, config_.listen.rfind(':')), ":", port);
   return absl::OkStatus();

@@ -25,12 +25,15 @@ absl::Status CheckOne(const v1::JobRecord& record) {
   if (terminal != status.has_finished()) return Broken(record, "ended and the time of its end disagree");
   if (terminal && status.stopping()) return Broken(record, "ended and still stopping");
   if (status.state() == v1::JobStatus::QUEUED || terminal) {
-    if (count(v1::RankStatus::GONE) != status.ranks_size()) return Broken(record, "has ranks that are not gone");
+    if (count(v1::RankStatus::GONE) != status.ranks_size())
+      return Broken(record, "has ranks that are not gone");
   } else {
-    if (status.ranks_size() != status.plan().degree()) return Broken(record, "has not as many ranks as its plan");
+    if (status.ranks_size() != status.plan().degree())
+      return Broken(record, "has not as many ranks as its plan");
     if (count(v1::RankStatus::GONE) == status.ranks_size()) return Broken(record, "has no rank left");
     for (const v1::RankStatus& rank : status.ranks()) {
-      if (rank.worker().empty()) return Broken(record, absl::StrCat("rank ", rank.rank(), " is on no worker"));
+      if (rank.worker().empty())
+        return Broken(record, absl::StrCat("rank ", rank.rank(), " is on no worker"));
     }
   }
   if (status.state() == v1::JobStatus::RUNNING && !status.stopping() && count(v1::RankStatus::ASSIGNED) > 0) {
@@ -40,7 +43,8 @@ absl::Status CheckOne(const v1::JobRecord& record) {
   if (status.attempt() != attempt) {
     return Broken(record, absl::StrCat("is at attempt '", status.attempt(), "', expected '", attempt, "'"));
   }
-  if (status.step() < 0 || status.step() > status.job().train().steps()) return Broken(record, "is at no step it has");
+  if (status.step() < 0 || status.step() > status.job().train().steps())
+    return Broken(record, "is at no step it has");
   return absl::OkStatus();
 }
 

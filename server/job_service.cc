@@ -29,8 +29,8 @@ grpc::ServerWriteReactor<Message>* Refuse(ChangeHub& changes, const absl::Status
 
 }  // namespace
 
-grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* context, const v1::SubmitRequest* request,
-                                             v1::SubmitResponse* response) {
+grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* context,
+                                             const v1::SubmitRequest* request, v1::SubmitResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post([reactor, request, response](Controller& controller) {
     absl::StatusOr<v1::JobStatus> status = controller.Submit(request->request_id(), request->job());
@@ -41,7 +41,8 @@ grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* contex
 }
 
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
-                                                const v1::CancelJobRequest* request, v1::JobStatus* response) {
+                                                const v1::CancelJobRequest* request,
+                                                v1::JobStatus* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post([reactor, request, response](Controller& controller) {
     absl::StatusOr<v1::JobStatus> status = controller.Cancel(request->job());
@@ -51,8 +52,8 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
   return reactor;
 }
 
-grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
-                                             v1::JobStatus* response) {
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
+                                             const v1::GetJobRequest* request, v1::JobStatus* response) {
   const absl::StatusOr<std::string> id = jobs_.Find(request->job());
   if (!id.ok()) return Finish(context, id.status());
   absl::StatusOr<v1::JobStatus> status = jobs_.Get(*id);
@@ -61,11 +62,13 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 }
 
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
-                                               const v1::ListJobsRequest* request, v1::ListJobsResponse* response) {
+                                               const v1::ListJobsRequest* request,
+                                               v1::ListJobsResponse* response) {
   int64_t after = 0;
   if (!request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &after)) {
-    return Finish(context, absl::InvalidArgumentError(absl::StrCat("page_token: found '", request->page_token(),
-                                                                   "', expected one that this call gave")));
+    return Finish(context,
+                  absl::InvalidArgumentError(absl::StrCat("page_token: found '", request->page_token(),
+                                                          "', expected one that this call gave")));
   }
   for (v1::JobRecord& record : jobs_.List(after, config_.jobs_per_page)) {
     after = record.sequence();
@@ -132,7 +135,8 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
 grpc::ServerUnaryReactor* JobService::ListWorkers(grpc::CallbackServerContext* context,
                                                   const v1::ListWorkersRequest* request,
                                                   v1::ListWorkersResponse* response) {
-  for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_)) *response->add_workers() = std::move(worker);
+  for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_))
+    *response->add_workers() = std::move(worker);
   return Finish(context, absl::OkStatus());
 }
 

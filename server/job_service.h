@@ -29,15 +29,17 @@ class JobService final : public v1::JobService::CallbackService {
                                    v1::JobStatus* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
-  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
-                                      v1::JobStatus* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request, v1::JobStatus* response) override;
   grpc::ServerWriteReactor<v1::WatchJobUpdate>* WatchJob(grpc::CallbackServerContext* context,
                                                          const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* WatchLogs(grpc::CallbackServerContext* context,
                                                     const v1::WatchLogsRequest* request) override;
-  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context, const v1::ListWorkersRequest* request,
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;
-  grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context, const v1::GetServerRequest* request,
+  grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
+                                      const v1::GetServerRequest* request,
                                       v1::GetServerResponse* response) override;
 
  private:

@@ -19,19 +19,23 @@ google::protobuf::Timestamp Stamp(const Clock& clock) {
 
 int Strength(EndKind kind) {
   switch (kind) {
-    case EndKind::kDone: return 0;
-    case EndKind::kStopped: return 1;
-    case EndKind::kConsequence: return 2;
+    case EndKind::kDone:
+      return 0;
+    case EndKind::kStopped:
+      return 1;
+    case EndKind::kConsequence:
+      return 2;
     case EndKind::kError:
-    case EndKind::kDeath: return 3;
+    case EndKind::kDeath:
+      return 3;
   }
   return 0;
 }
 
 int CountGone(const v1::JobStatus& status) {
-  return static_cast<int>(std::count_if(status.ranks().begin(), status.ranks().end(), [](const v1::RankStatus& rank) {
-    return rank.state() == v1::RankStatus::GONE;
-  }));
+  return static_cast<int>(
+      std::count_if(status.ranks().begin(), status.ranks().end(),
+                    [](const v1::RankStatus& rank) { return rank.state() == v1::RankStatus::GONE; }));
 }
 
 std::string JobOf(const std::string& attempt) { return attempt.substr(0, attempt.rfind('/')); }
@@ -48,7 +52,8 @@ std::string StoppingReason(const v1::JobStatus& status, bool cancel, const std::
 }  // namespace
 
 bool IsTerminal(v1::JobStatus::State state) {
-  return state == v1::JobStatus::SUCCEEDED || state == v1::JobStatus::FAILED || state == v1::JobStatus::CANCELLED;
+  return state == v1::JobStatus::SUCCEEDED || state == v1::JobStatus::FAILED ||
+         state == v1::JobStatus::CANCELLED;
 }
 
 absl::Status JobTable::Load() {
@@ -86,13 +91,15 @@ absl::Status JobTable::Commit(const v1::JobRecord& next) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id, const v1::JobSpec& job) const {
+absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id,
+                                                 const v1::JobSpec& job) const {
   MutexLock lock(mutex_);
   const auto found = by_request_.find(request_id);
   if (found == by_request_.end()) return absl::NotFoundError("no job was made by this request");
   const v1::JobStatus& status = found->second->record.status();
   if (!google::protobuf::util::MessageDifferencer::Equals(status.job(), job)) {
-    return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ", status.id(),
+    return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ",
+                                                 status.id(),
                                                  ", which is another job; make a new id for a new job"));
   }
   return status;
@@ -122,7 +129,8 @@ absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const
   return status;
 }
 
-absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id, const std::vector<Placement>& placement) {
+absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
+                                                   const std::vector<Placement>& placement) {
   std::string attempt;
   {
     MutexLock write(write_mutex_);
@@ -191,9 +199,10 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
     status.mutable_ranks(rank)->set_state(v1::RankStatus::STARTED);
     status.mutable_ranks(rank)->set_description(description);
     const auto& ranks = status.ranks();
-    const int started = static_cast<int>(std::count_if(ranks.begin(), ranks.end(), [](const v1::RankStatus& r) {
-      return r.state() == v1::RankStatus::STARTED;
-    }));
+    const int started =
+        static_cast<int>(std::count_if(ranks.begin(), ranks.end(), [](const v1::RankStatus& r) {
+          return r.state() == v1::RankStatus::STARTED;
+        }));
     if (!status.stopping()) {
       status.set_reason(absl::StrCat(started, " of ", status.ranks_size(), " ranks have started"));
       if (started == status.ranks_size() && status.state() == v1::JobStatus::STARTING) {
@@ -221,8 +230,8 @@ absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& 
   return absl::OkStatus();
 }
 
-absl::Status JobTable::AppendOutput(const std::string& attempt, int rank, const std::vector<std::string>& lines,
-                                    int64_t dropped) {
+absl::Status JobTable::AppendOutput(const std::string& attempt, int rank,
+                                    const std::vector<std::string>& lines, int64_t dropped) {
   {
     MutexLock lock(mutex_);
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
@@ -262,7 +271,8 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
     if (end.kind != EndKind::kDone) {
       if (!cause.has_value() || Strength(end.kind) > Strength(cause->kind)) cause = end;
       const bool wait = Strength(end.kind) == Strength(EndKind::kConsequence);
-      const Clock::Time at = clock_.Now() + (wait ? Clock::Duration(config_.cause_window) : Clock::Duration(0));
+      const Clock::Time at =
+          clock_.Now() + (wait ? Clock::Duration(config_.cause_window) : Clock::Duration(0));
       if (!stop.has_value()) stop = Stop{.cancel = false, .at = at};
       if (!stop->sent) stop->at = std::min(stop->at, at);
       status.set_stopping(true);
@@ -309,7 +319,8 @@ absl::StatusOr<v1::JobStatus> JobTable::Cancel(const std::string& id) {
       next = job->record;
     }
     v1::JobStatus& status = *next.mutable_status();
-    if (next.cancel_requested() && (status.state() == v1::JobStatus::CANCELLED || status.stopping())) return status;
+    if (next.cancel_requested() && (status.state() == v1::JobStatus::CANCELLED || status.stopping()))
+      return status;
     if (IsTerminal(status.state())) {
       return absl::FailedPreconditionError(
           absl::StrCat("job ", id, " has ended already: ", StateName(status.state()), ", ", status.reason()));
@@ -359,11 +370,13 @@ std::vector<LiveRank> JobTable::TakeStops() {
   std::vector<LiveRank> stops;
   for (auto& [sequence, job] : jobs_) {
     const v1::JobStatus& status = job->record.status();
-    if (!job->stop.has_value() || job->stop->sent || job->stop->at > now || IsTerminal(status.state())) continue;
+    if (!job->stop.has_value() || job->stop->sent || job->stop->at > now || IsTerminal(status.state()))
+      continue;
     job->stop->sent = true;
     for (const v1::RankStatus& rank : status.ranks()) {
       if (rank.state() == v1::RankStatus::GONE) continue;
-      stops.push_back({status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), true, status.reason()});
+      stops.push_back(
+          {status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), true, status.reason()});
     }
   }
   return stops;
@@ -409,7 +422,8 @@ absl::StatusOr<JobTable::Job*> JobTable::Live(const std::string& attempt, int ra
 
 absl::Status JobTable::CheckLiveLocked(const std::string& attempt, int rank) const {
   const Job* job = FindJob(JobOf(attempt));
-  if (job == nullptr) return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is of no known job"));
+  if (job == nullptr)
+    return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is of no known job"));
   const v1::JobStatus& status = job->record.status();
   if (status.attempt() != attempt) {
     return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is stale, job ", status.id(),

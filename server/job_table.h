@@ -90,7 +90,8 @@ class JobTable {
   /// The job made by `request_id` before, if it has the same content; AlreadyExists if it has another; NotFound if none.
   absl::StatusOr<v1::JobStatus> Repeated(const std::string& request_id, const v1::JobSpec& job) const;
   /// Arrow 1. `job` normalized and valid, `request_id` new.
-  absl::StatusOr<v1::JobStatus> Add(const std::string& request_id, const v1::JobSpec& job, const v1::Plan& plan);
+  absl::StatusOr<v1::JobStatus> Add(const std::string& request_id, const v1::JobSpec& job,
+                                    const v1::Plan& plan);
   /// Arrow 2. `placement[r]` holds rank r. Returns the attempt. FailedPrecondition unless QUEUED; InvalidArgument unless
   /// there are as many placements as the plan has ranks.
   absl::StatusOr<std::string> StartAttempt(const std::string& id, const std::vector<Placement>& placement);
@@ -133,24 +134,24 @@ class JobTable {
   std::vector<v1::JobRecord> Snapshot() const;
 
   struct Update {
-    uint64_t version = 0;                // of the status
+    uint64_t version = 0;  // of the status
     v1::JobStatus status;
-    std::vector<v1::StepPoint> steps;    // after_step + 1 and on, `limit` at most
-    bool more = false;                   // steps beyond these are there already
+    std::vector<v1::StepPoint> steps;  // after_step + 1 and on, `limit` at most
+    bool more = false;                 // steps beyond these are there already
   };
   absl::StatusOr<Update> Read(const std::string& id, int after_step, int limit) const;
   struct LogUpdate {
     LogRing::Read read;
-    bool terminal = false;               // no more lines will come
-    bool more = false;                   // lines beyond these are there already
+    bool terminal = false;  // no more lines will come
+    bool more = false;      // lines beyond these are there already
   };
   absl::StatusOr<LogUpdate> ReadLog(const std::string& id, int64_t offset, std::optional<int> rank,
                                     size_t max_bytes) const;
 
  private:
-  struct Stop {                          // the attempt's end is decided
+  struct Stop {  // the attempt's end is decided
     bool cancel = false;
-    Clock::Time at;                      // ranks are told then
+    Clock::Time at;  // ranks are told then
     bool sent = false;
   };
   struct Job {
@@ -176,7 +177,7 @@ class JobTable {
   const Clock& clock_;
   Store& store_;
   ChangeHub& changes_;
-  Mutex write_mutex_;                    // taken before mutex_, never after
+  Mutex write_mutex_;  // taken before mutex_, never after
   mutable Mutex mutex_;
   std::map<int64_t, std::unique_ptr<Job>> jobs_ METP_GUARDED_BY(mutex_);  // by sequence
   std::map<std::string, Job*> by_id_ METP_GUARDED_BY(mutex_);

@@ -28,7 +28,8 @@ std::optional<Clock::Time> JobTable::NextStop() const {
 }
 
 absl::StatusOr<std::string> JobTable::Find(const std::string& reference) const {
-  if (reference.empty()) return absl::InvalidArgumentError("which job? Found an empty name, expected an id or a name");
+  if (reference.empty())
+    return absl::InvalidArgumentError("which job? Found an empty name, expected an id or a name");
   MutexLock lock(mutex_);
   if (FindJob(reference) != nullptr) return reference;
   std::vector<std::string> candidates;
@@ -110,8 +111,8 @@ absl::StatusOr<JobTable::Update> JobTable::Read(const std::string& id, int after
   return update;
 }
 
-absl::StatusOr<JobTable::LogUpdate> JobTable::ReadLog(const std::string& id, int64_t offset, std::optional<int> rank,
-                                                      size_t max_bytes) const {
+absl::StatusOr<JobTable::LogUpdate> JobTable::ReadLog(const std::string& id, int64_t offset,
+                                                      std::optional<int> rank, size_t max_bytes) const {
   MutexLock lock(mutex_);
   const Job* job = FindJob(id);
   if (job == nullptr) return NoSuchJob(id);

@@ -64,14 +64,17 @@ int main(int argc, char** argv) {
 
   metp::CoordinatorConfig config;
   std::string ready_file;
-  int suspect_ms = static_cast<int>(config.suspect_after.count()), lease_ms = static_cast<int>(config.lease.count());
+  int suspect_ms = static_cast<int>(config.suspect_after.count()),
+      lease_ms = static_cast<int>(config.lease.count());
   CLI::App app{"Takes training jobs, places them on workers, watches over them"};
   app.set_version_flag("--version", metp::kVersion);
   app.add_option("--listen", config.listen, "HOST:PORT for metpctl and workers; port 0 takes a free one")
       ->capture_default_str();
-  app.add_option("--http", config.http, "HOST:PORT of /metrics, /healthz and the status page; port 0 takes a free one")
+  app.add_option("--http", config.http,
+                 "HOST:PORT of /metrics, /healthz and the status page; port 0 takes a free one")
       ->capture_default_str();
-  app.add_option("--ready-file", ready_file, "written with the actual addresses, as JSON, when all is served");
+  app.add_option("--ready-file", ready_file,
+                 "written with the actual addresses, as JSON, when all is served");
   app.add_option("--suspect-after-ms", suspect_ms, "silence after which a worker gets no new ranks")
       ->capture_default_str()
       ->check(CLI::Range(100, 3600000));

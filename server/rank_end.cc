@@ -19,7 +19,8 @@ RankEnd Explain(const std::string& worker, int rank, const v1::RankEnded& ended)
   if (ended.has_result() && ended.result().code() == 0 && ended.clean()) return {EndKind::kDone, "done"};
   if (ended.has_result() && ended.result().code() != 0) {
     const auto code = static_cast<absl::StatusCode>(ended.result().code());
-    const std::string what = absl::StrCat(who, absl::StatusCodeToString(code), ": ", ended.result().message());
+    const std::string what =
+        absl::StrCat(who, absl::StatusCodeToString(code), ": ", ended.result().message());
     if (IsConsequence(code)) return {ended.stopped() ? EndKind::kStopped : EndKind::kConsequence, what};
     return {EndKind::kError, what};
   }

@@ -47,9 +47,9 @@ absl::StatusOr<Registry::Connected> Registry::Connect(const v1::WorkerHello& hel
     const Worker& old = found->second;
     connected.restarted = old.hello.incarnation() != hello.incarnation();
     if (connected.restarted && old.state == v1::WorkerStatus::READY) {
-      return absl::AlreadyExistsError(absl::StrCat("a worker named '", hello.name(), "' is already registered (pid ",
-                                                   old.hello.pid(), ", ", old.hello.address(),
-                                                   "); give this one another --name"));
+      return absl::AlreadyExistsError(absl::StrCat("a worker named '", hello.name(),
+                                                   "' is already registered (pid ", old.hello.pid(), ", ",
+                                                   old.hello.address(), "); give this one another --name"));
     }
     if (!connected.restarted) connected.acknowledged = old.acknowledged;
     connected.replaced = old.link;
@@ -239,7 +239,8 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     } else if (worker.state == v1::WorkerStatus::SUSPECT) {
       status.set_detail("silent");
     } else if (!worker.stale.empty()) {
-      status.set_detail(absl::StrCat("waiting for ", worker.stale.size(), " process(es) of an ended attempt"));
+      status.set_detail(
+          absl::StrCat("waiting for ", worker.stale.size(), " process(es) of an ended attempt"));
     }
     all.push_back(std::move(status));
   }

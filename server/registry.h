@@ -43,9 +43,9 @@ class Registry {
 
   struct Connected {
     Session session = 0;
-    bool restarted = false;                 // another incarnation than before: its earlier ranks are gone
-    int64_t acknowledged = 0;               // last event of this incarnation already taken
-    std::shared_ptr<WorkerLink> replaced;   // link of the session this one takes over from, if any
+    bool restarted = false;                // another incarnation than before: its earlier ranks are gone
+    int64_t acknowledged = 0;              // last event of this incarnation already taken
+    std::shared_ptr<WorkerLink> replaced;  // link of the session this one takes over from, if any
   };
   /// AlreadyExists: a daemon of another incarnation is READY under that name. InvalidArgument: no name or incarnation.
   absl::StatusOr<Connected> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link)

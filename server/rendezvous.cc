@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kMaxValue = 64 << 10;
 }
 
-absl::Status RendezvousTable::Put(const std::string& attempt, const std::string& key, const std::string& value,
-                                std::vector<Answer>& answers) {
+absl::Status RendezvousTable::Put(const std::string& attempt, const std::string& key,
+                                  const std::string& value, std::vector<Answer>& answers) {
   if (value.size() > kMaxValue) {
     return absl::InvalidArgumentError(absl::StrCat("rendezvous value '", key, "' has ", value.size(),
                                                    " bytes, expected at most ", kMaxValue));
@@ -30,7 +30,7 @@ absl::Status RendezvousTable::Put(const std::string& attempt, const std::string&
 }
 
 void RendezvousTable::Get(const std::string& attempt, int rank, const std::string& key,
-                        std::vector<Answer>& answers) {
+                          std::vector<Answer>& answers) {
   Attempt& entry = attempts_[attempt];
   if (const auto value = entry.values.find(key); value != entry.values.end()) {
     answers.push_back({rank, key, value->second});

@@ -66,7 +66,8 @@ class SessionReactor final : public grpc::ServerBidiReactor<v1::FromWorker, v1::
     } else if (!incoming_.has_hello()) {
       status = absl::InvalidArgumentError("a session begins with Hello");
     } else {
-      const absl::StatusOr<Registry::Session> session = controller.Connect(incoming_.hello(), shared_from_this());
+      const absl::StatusOr<Registry::Session> session =
+          controller.Connect(incoming_.hello(), shared_from_this());
       if (session.ok()) session_ = *session;
       status = session.status();
     }
@@ -110,7 +111,8 @@ class SessionReactor final : public grpc::ServerBidiReactor<v1::FromWorker, v1::
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::FromWorker, v1::ToWorker>* WorkerService::Session(grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<v1::FromWorker, v1::ToWorker>* WorkerService::Session(
+    grpc::CallbackServerContext* context) {
   return SessionReactor::Start(loop_);
 }
 

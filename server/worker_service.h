@@ -12,7 +12,8 @@ class WorkerService final : public v1::WorkerService::CallbackService {
  public:
   explicit WorkerService(EventLoop& loop) : loop_(loop) {}
 
-  grpc::ServerBidiReactor<v1::FromWorker, v1::ToWorker>* Session(grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::FromWorker, v1::ToWorker>* Session(
+      grpc::CallbackServerContext* context) override;
 
  private:
   EventLoop& loop_;

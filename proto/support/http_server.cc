@@ -17,17 +17,21 @@ class HttpServer::Impl : public CivetHandler {
   ~Impl() override { server_.close(); }
 
   bool handleGet(CivetServer* server, mg_connection* connection) override { return Answer(connection, true); }
-  bool handleHead(CivetServer* server, mg_connection* connection) override { return Answer(connection, false); }
+  bool handleHead(CivetServer* server, mg_connection* connection) override {
+    return Answer(connection, false);
+  }
   int port() { return server_.getListeningPorts().at(0); }
 
  private:
   bool Answer(mg_connection* connection, bool with_body) {
     const mg_request_info* info = mg_get_request_info(connection);
     const auto page = pages_.find(info->local_uri == nullptr ? "" : info->local_uri);
-    const HttpPage answer = page != pages_.end() ? page->second() : HttpPage{.code = 404, .body = "not found\n"};
+    const HttpPage answer =
+        page != pages_.end() ? page->second() : HttpPage{.code = 404, .body = "not found\n"};
     const std::string head =
-        absl::StrCat("HTTP/1.1 ", answer.code, answer.code == 200 ? " OK" : " Error", "\r\nContent-Type: ", answer.type,
-                     "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+        absl::StrCat("HTTP/1.1 ", answer.code, answer.code == 200 ? " OK" : " Error",
+                     "\r\nContent-Type: ", answer.type, "\r\nContent-Length: ", answer.body.size(),
+                     "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
     mg_write(connection, head.data(), head.size());
     if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
     return true;
@@ -48,14 +52,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     return absl::InvalidArgumentError(absl::StrCat("HTTP address: found '", listen, "', expected HOST:PORT"));
   }
   std::unique_ptr<HttpServer> server(new HttpServer());
-  const std::vector<std::string> options = {"listening_ports", listen, "num_threads", "2", "enable_directory_listing",
-                                            "no"};
+  const std::vector<std::string> options = {"listening_ports",          listen, "num_threads", "2",
+                                            "enable_directory_listing", "no"};
   try {
     server->impl_ = std::make_unique<Impl>(options, std::move(pages));
     server->address_ = absl::StrCat(listen.substr(0, colon), ":", server->impl_->port());
   } catch (const std::exception&) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve HTTP on ", listen, ": the port is in use, or the host is not this machine"));
+    return absl::UnavailableError(absl::StrCat("cannot serve HTTP on ", listen,
+                                               ": the port is in use, or the host is not this machine"));
   }
   return server;
 }

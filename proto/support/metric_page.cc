@@ -24,7 +24,8 @@ void MetricPage::Gauge(const std::string& name, const std::string& help, const L
   Add(name, help, prometheus::MetricType::Gauge, labels).gauge.value = value;
 }
 
-void MetricPage::Counter(const std::string& name, const std::string& help, const Labels& labels, double value) {
+void MetricPage::Counter(const std::string& name, const std::string& help, const Labels& labels,
+                         double value) {
   Add(name, help, prometheus::MetricType::Counter, labels).counter.value = value;
 }
 

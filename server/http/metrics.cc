@@ -48,8 +48,8 @@ void AddJob(MetricPage& page, const v1::JobStatus& job) {
   page.Gauge("metp_job_step", "Last step that every rank has reported.", labels, job.step());
   page.Gauge("metp_job_steps", "Steps that the job is to take.", labels, job.job().train().steps());
   if (job.has_loss()) page.Gauge("metp_job_loss", "Loss of the last step.", labels, job.loss());
-  page.Gauge("metp_job_tokens_per_second", "Tokens of the global batch per second, over the last steps.", labels,
-             job.tokens_per_second());
+  page.Gauge("metp_job_tokens_per_second", "Tokens of the global batch per second, over the last steps.",
+             labels, job.tokens_per_second());
 }
 
 }  // namespace

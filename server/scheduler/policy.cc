@@ -11,8 +11,8 @@ std::string Count(size_t n, const char* noun) { return absl::StrCat(n, " ", noun
 
 Decisions Decide(const ClusterPicture& picture) {
   Decisions decisions;
-  size_t next = 0;            // first worker of picture.free that is not given away
-  std::string blocked_by;     // the job that waits for busy workers
+  size_t next = 0;         // first worker of picture.free that is not given away
+  std::string blocked_by;  // the job that waits for busy workers
   for (const WaitingJob& job : picture.waiting) {
     const size_t needs = static_cast<size_t>(job.degree);
     const size_t free = picture.free.size() - next;

@@ -15,9 +15,10 @@ struct WaitingJob {
 };
 
 struct ClusterPicture {
-  std::vector<WaitingJob> waiting;   // in order of submission
-  std::vector<std::string> free;     // workers that can take a rank now, in the order in which they are to be used
-  int alive = 0;                     // workers that can take ranks, now or when their present job ends
+  std::vector<WaitingJob> waiting;  // in order of submission
+  std::vector<std::string>
+      free;       // workers that can take a rank now, in the order in which they are to be used
+  int alive = 0;  // workers that can take ranks, now or when their present job ends
 };
 
 struct Decisions {
@@ -29,7 +30,7 @@ struct Decisions {
     std::string job, reason;
   };
   std::vector<Start> start;
-  std::vector<Wait> wait;            // every job that does not start, with one reason
+  std::vector<Wait> wait;  // every job that does not start, with one reason
 };
 
 Decisions Decide(const ClusterPicture& picture);

@@ -27,7 +27,8 @@ void Scheduler::Start(const Decisions::Start& start) {
   for (const std::string& worker : start.workers) placement.push_back({worker, metrics[worker]});
   const absl::StatusOr<std::string> attempt = jobs_.StartAttempt(start.job, placement);
   if (!attempt.ok()) {
-    jobs_.SetWaiting(start.job, absl::StrCat("could not be started: ", std::string(attempt.status().message())));
+    jobs_.SetWaiting(start.job,
+                     absl::StrCat("could not be started: ", std::string(attempt.status().message())));
     return;
   }
   const absl::StatusOr<v1::JobStatus> status = jobs_.Get(start.job);

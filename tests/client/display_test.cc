@@ -75,7 +75,8 @@ TEST(Curve, LeavesOutWhatIsNotFiniteAndSaysSo) {
   CurveStyle style;
   style.utf8 = false;
   EXPECT_EQ(DrawCurve({{1, NAN}}, style), "");
-  EXPECT_THAT(DrawCurve({{1, 1}, {2, NAN}, {3, INFINITY}, {4, 2}}, style), HasSubstr("2 of 4 points are not finite"));
+  EXPECT_THAT(DrawCurve({{1, 1}, {2, NAN}, {3, INFINITY}, {4, 2}}, style),
+              HasSubstr("2 of 4 points are not finite"));
 }
 
 TEST(Curve, DrawsASinglePointAndAFlatLine) {
@@ -123,9 +124,10 @@ std::vector<v1::StepPoint> Steps() {
 
 TEST(Summary, ShowsWhatWasMeasured) {
   const std::string text = Summary(Measured(), Steps(), "http://127.0.0.1:7071", {});
-  for (const char* part : {"Job job-1 SUCCEEDED: all 2 steps done (12.0 s)", "Loss: 5.0000 at step 1, 4.0000 at step 2",
-                           "2,000 tokens/s", "RANK  WORKER     PEAK     ring  weights", "mlp.forward",
-                           "75.0 %", "http://127.0.0.1:7071/metrics", "http://127.0.0.1:9001/metrics"}) {
+  for (const char* part :
+       {"Job job-1 SUCCEEDED: all 2 steps done (12.0 s)", "Loss: 5.0000 at step 1, 4.0000 at step 2",
+        "2,000 tokens/s", "RANK  WORKER     PEAK     ring  weights", "mlp.forward", "75.0 %",
+        "http://127.0.0.1:7071/metrics", "http://127.0.0.1:9001/metrics"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("workspace")));  // nothing was held there
@@ -154,9 +156,10 @@ TEST(Json, UsesTheNamesOfTheContract) {
   v1::StepPoint point;
   point.set_step(3);
   point.set_loss(0.1);
-  EXPECT_EQ(ToJson(point, false),
-            "{\"step\":3,\"loss\":0.1,\"grad_norm\":0,\"learning_rate\":0,\"step_seconds\":0,\"tokens\":\"0\","
-            "\"model_flops\":0}");
+  EXPECT_EQ(
+      ToJson(point, false),
+      "{\"step\":3,\"loss\":0.1,\"grad_norm\":0,\"learning_rate\":0,\"step_seconds\":0,\"tokens\":\"0\","
+      "\"model_flops\":0}");
 }
 
 TEST(ExitCodes, KeepErrorsOfTheCallApartFromOutcomesOfTheJob) {

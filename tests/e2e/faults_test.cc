@@ -35,8 +35,8 @@ TEST(Services, TakeAJobFromItsFileToItsSummary) {
   EXPECT_EQ(watch.code, 0) << watch.error;
   EXPECT_THAT(watch.out, HasSubstr("step 1/20  loss 1.0000"));
   EXPECT_THAT(watch.out, HasSubstr("step 20/20  loss 0.0500"));
-  for (const char* part : {"Job smoke-1 SUCCEEDED", "Loss: 1.0000 at step 1, 0.0500 at step 20", "4,000 tokens/s",
-                           "mlp.forward", "75.0 %", "6.0 MiB"}) {
+  for (const char* part : {"Job smoke-1 SUCCEEDED", "Loss: 1.0000 at step 1, 0.0500 at step 20",
+                           "4,000 tokens/s", "mlp.forward", "75.0 %", "6.0 MiB"}) {
     EXPECT_THAT(watch.out, HasSubstr(part));
   }
   EXPECT_THAT(watch.out, HasSubstr(cluster.http()));
@@ -61,8 +61,8 @@ TEST(Services, TakeAJobFromItsFileToItsSummary) {
 
 TEST(Services, FailWithTheCauseOfTheFirstDeathAndRunTheNextJob) {
   Cluster cluster(Fake(4));
-  const std::string dies = cluster.ScriptedJob(
-      "dies", 4, "2: steps 1\n2: kill 9\n0: fail 14 the neighbour is gone\nall: hang\n");
+  const std::string dies =
+      cluster.ScriptedJob("dies", 4, "2: steps 1\n2: kill 9\n0: fail 14 the neighbour is gone\nall: hang\n");
   const std::string next = cluster.ScriptedJob("next", 4, "all: steps 3\n");
   const auto watch = cluster.StartCtl({"submit", "-f", dies, "--watch"});
   ASSERT_NE(watch->ReadErrorUntil("submitted dies-1"), "");
@@ -77,7 +77,8 @@ TEST(Services, FailWithTheCauseOfTheFirstDeathAndRunTheNextJob) {
 
 TEST(Services, KillARankFromOutsideAndNameTheSignal) {
   Cluster cluster(Fake(2));
-  const std::string id = Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
   const auto logs = cluster.StartCtl({"logs", id, "-f", "-r", "1"});
   ASSERT_NE(logs->ReadUntil("up"), "");
   kill(std::stoi(cluster.JobField(id, "ranks.1.pid")), SIGKILL);
@@ -90,7 +91,8 @@ TEST(Services, CancelWhenTheProcessesAreGone) {
   Cluster cluster({.workers = 2, .rank_program = "metp-fake-rank", .worker = {"--stop-grace-ms", "100"}});
   const std::string file =
       cluster.ScriptedJob("stubborn", 2, "all: ignore-term\nall: print deaf\nall: hang\n");
-  const std::string running = Id(cluster.Ctl({"submit", "-f", file})), waiting = Id(cluster.Ctl({"submit", "-f", file}));
+  const std::string running = Id(cluster.Ctl({"submit", "-f", file})),
+                    waiting = Id(cluster.Ctl({"submit", "-f", file}));
   for (const char* rank : {"0", "1"}) {
     ASSERT_NE(cluster.StartCtl({"logs", running, "-f", "-r", rank})->ReadUntil("deaf"), "");
   }
@@ -113,7 +115,8 @@ TEST(Services, CancelWhenTheProcessesAreGone) {
 TEST(Services, LeaveTheJobRunningWhenItsWatcherIsInterrupted) {
   Cluster cluster(Fake(1));
   const std::string go = cluster.folder() + "/go";
-  const std::string file = cluster.ScriptedJob("job", 1, "all: steps 1\nall: await " + go + "\nall: steps 1\n");
+  const std::string file =
+      cluster.ScriptedJob("job", 1, "all: steps 1\nall: await " + go + "\nall: steps 1\n");
   const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch"});
   ASSERT_NE(watch->ReadUntil("step 1/20"), "");
   watch->Signal(SIGINT);
@@ -130,12 +133,14 @@ TEST(Services, RefuseWhatCannotRunAndSayWhy) {
   const Subprocess::Exit degree = cluster.Ctl({"submit", "-f", file});
   EXPECT_EQ(degree.code, 5);
   EXPECT_THAT(degree.error, StartsWith(file + ":"));
-  EXPECT_THAT(degree.error, HasSubstr("parallel.degree: found 8, expected at most 1, the number of registered workers\n"));
+  EXPECT_THAT(degree.error,
+              HasSubstr("parallel.degree: found 8, expected at most 1, the number of registered workers\n"));
   EXPECT_EQ(degree.out, "");
 
   const std::string bad = cluster.folder() + "/bad.yaml";
-  std::ofstream(bad) << "name: job\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}\n"
-                     << "data: {source: [text.txt], sequence_length: 32}\ntrain: {steps: -1, learning_rate: 0.1}\n";
+  std::ofstream(bad)
+      << "name: job\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}\n"
+      << "data: {source: [text.txt], sequence_length: 32}\ntrain: {steps: -1, learning_rate: 0.1}\n";
   const Subprocess::Exit steps = cluster.Ctl({"submit", "-f", bad});
   EXPECT_EQ(steps.code, 2);
   EXPECT_THAT(steps.error, StartsWith(bad + ":4: train.steps: found -1, expected"));
@@ -148,7 +153,8 @@ TEST(Services, RefuseWhatCannotRunAndSayWhy) {
 
 TEST(Services, FailTheJobOfAWorkerThatIsKilled) {
   Cluster cluster(Fake(2, {"--suspect-after-ms", "2000", "--lease-ms", "3000"}));
-  const std::string id = Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
   ASSERT_NE(cluster.StartCtl({"logs", id, "-f", "-r", "1"})->ReadUntil("up"), "");
   cluster.worker(1).Signal(SIGKILL);
   EXPECT_EQ(cluster.Ctl({"watch", id}).code, 1);
@@ -158,7 +164,8 @@ TEST(Services, FailTheJobOfAWorkerThatIsKilled) {
 
 TEST(Services, FailTheJobAtOnceOfAWorkerThatIsRestarted) {
   Cluster cluster(Fake(1));
-  const std::string id = Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: print up\nall: hang\n")}));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: print up\nall: hang\n")}));
   ASSERT_NE(cluster.StartCtl({"logs", id, "-f"})->ReadUntil("up"), "");
   const auto watch = cluster.StartCtl({"watch", id});
   cluster.worker(0).Signal(SIGKILL);
@@ -169,7 +176,8 @@ TEST(Services, FailTheJobAtOnceOfAWorkerThatIsRestarted) {
 
 TEST(Services, LetAWorkerGoAndStopItsRanks) {
   Cluster cluster(Fake(2));
-  const std::string id = Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 2, "all: print up\nall: hang\n")}));
   for (const char* rank : {"0", "1"}) {
     ASSERT_NE(cluster.StartCtl({"logs", id, "-f", "-r", rank})->ReadUntil("up"), "");
   }
@@ -185,7 +193,8 @@ TEST(Services, KeepARankThroughAFrozenCoordinator) {
   const std::string go = cluster.folder() + "/go", done = cluster.folder() + "/done";
   const std::string id = Id(cluster.Ctl(
       {"submit", "-f",
-       cluster.ScriptedJob("job", 1, "all: print up\nall: await " + go + "\nall: steps 20\nall: touch " + done + "\n")}));
+       cluster.ScriptedJob(
+           "job", 1, "all: print up\nall: await " + go + "\nall: steps 20\nall: touch " + done + "\n")}));
   ASSERT_NE(cluster.StartCtl({"logs", id, "-f"})->ReadUntil("up"), "");
   cluster.coordinator().Signal(SIGSTOP);
   std::ofstream(go).flush();
@@ -198,7 +207,8 @@ TEST(Services, KeepARankThroughAFrozenCoordinator) {
 
 TEST(Services, DropOutputAndSaySo) {
   Cluster cluster(Fake(1));
-  const std::string id = Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: flood 100000\n")}));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: flood 100000\n")}));
   const Subprocess::Exit watch = cluster.Ctl({"watch", id});
   EXPECT_EQ(watch.code, 0);
   const Subprocess::Exit logs = cluster.Ctl({"logs", id});

@@ -85,7 +85,8 @@ class ControllerTest : public ::testing::Test {
     event.mutable_started()->set_description("runs");
     return event;
   }
-  static v1::WorkerEvent Ended(bool done, const std::string& how = "exited with code 0", bool stopped = false) {
+  static v1::WorkerEvent Ended(bool done, const std::string& how = "exited with code 0",
+                               bool stopped = false) {
     v1::WorkerEvent event;
     if (done) event.mutable_ended()->mutable_result();
     event.mutable_ended()->set_clean(done);
@@ -146,7 +147,8 @@ TEST_F(ControllerTest, RunsAJobFromSubmitToSuccess) {
 
 TEST_F(ControllerTest, SubmitsOnceHoweverOftenItIsAsked) {
   Workers(1);
-  const auto first = controller_.Submit("r", SmallJob("a", 1)), again = controller_.Submit("r", SmallJob("a", 1));
+  const auto first = controller_.Submit("r", SmallJob("a", 1)),
+             again = controller_.Submit("r", SmallJob("a", 1));
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(first->id(), again->id());
   EXPECT_THAT(jobs_.Snapshot(), SizeIs(1));
@@ -156,14 +158,16 @@ TEST_F(ControllerTest, SubmitsOnceHoweverOftenItIsAsked) {
 TEST_F(ControllerTest, RefusesMoreRanksThanWorkersAndNamesBoth) {
   Workers(4);
   EXPECT_THAT(controller_.Submit("r", SmallJob("a", 8)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "parallel.degree: found 8, expected at most 4, the number of registered workers"));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "parallel.degree: found 8, expected at most 4, the number of registered workers"));
 }
 
 TEST_F(ControllerTest, RefusesAJobThatBreaksARule) {
   Workers(1);
   v1::JobSpec job = SmallJob("a", 1);
   job.mutable_train()->set_steps(0);
-  EXPECT_THAT(controller_.Submit("r", job), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("train.steps")));
+  EXPECT_THAT(controller_.Submit("r", job),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("train.steps")));
 }
 
 TEST_F(ControllerTest, StartsTheNextJobOnlyWhenTheProcessesAreGone) {
@@ -174,7 +178,8 @@ TEST_F(ControllerTest, StartsTheNextJobOnlyWhenTheProcessesAreGone) {
   ASSERT_THAT(Say(workers[0], Ended(false, "killed by signal 9 (SIGKILL)"), first.attempt(), 0), IsOk());
   EXPECT_THAT(Got(workers[1], v1::ToWorker::kStop), SizeIs(1));
   EXPECT_EQ(State(second.id()), v1::JobStatus::QUEUED);
-  ASSERT_THAT(Say(workers[1], Ended(false, "killed by signal 15 (SIGTERM)", true), first.attempt(), 1), IsOk());
+  ASSERT_THAT(Say(workers[1], Ended(false, "killed by signal 15 (SIGTERM)", true), first.attempt(), 1),
+              IsOk());
   EXPECT_EQ(State(first.id()), v1::JobStatus::FAILED);
   EXPECT_EQ(jobs_.Get(first.id())->reason(), "rank 0 on worker cpu-0: killed by signal 9 (SIGKILL)");
   EXPECT_EQ(State(second.id()), v1::JobStatus::STARTING);
@@ -233,7 +238,8 @@ TEST_F(ControllerTest, KillsTheRanksOfALostWorkerWhenItIsBackAndGivesItNoneBefor
   EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
   v1::FromWorker heartbeat;
   heartbeat.mutable_heartbeat();
-  EXPECT_THAT(controller_.Receive(workers[0].session, heartbeat), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(controller_.Receive(workers[0].session, heartbeat),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_THAT(Connect(workers[0], {{job.attempt(), 0}}), IsOk());
   EXPECT_THAT(Got(workers[0], v1::ToWorker::kStop), SizeIs(1));
   const v1::JobStatus next = Submit(1);

@@ -78,7 +78,8 @@ class CoordinatorTest : public ::testing::Test {
   }
   void TearDown() override { EXPECT_THAT(Invariants().Check(coordinator_->jobs().Snapshot()), IsOk()); }
 
-  grpc::Status Submit(const v1::JobSpec& job, v1::SubmitResponse& response, const std::string& request_id = "r") {
+  grpc::Status Submit(const v1::JobSpec& job, v1::SubmitResponse& response,
+                      const std::string& request_id = "r") {
     grpc::ClientContext context;
     v1::SubmitRequest request;
     request.set_request_id(request_id);
@@ -150,7 +151,8 @@ TEST_F(CoordinatorTest, SaysWhatIsWrongWithASubmission) {
   v1::SubmitResponse response;
   const grpc::Status too_many = Submit(SmallJob("job", 2), response);
   EXPECT_EQ(too_many.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(too_many.error_message(), "parallel.degree: found 2, expected at most 0, the number of registered workers");
+  EXPECT_EQ(too_many.error_message(),
+            "parallel.degree: found 2, expected at most 0, the number of registered workers");
   const grpc::Status bad = Submit(v1::JobSpec(), response);
   EXPECT_EQ(bad.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

@@ -34,7 +34,8 @@ class JobTableTest : public ::testing::Test {
   std::string Queued(const std::string& name = "job", int degree = 2, int steps = 10) {
     v1::Plan plan;
     plan.set_degree(degree);
-    const auto status = table_.Add("request-" + std::to_string(++requests_), SmallJob(name, degree, steps), plan);
+    const auto status =
+        table_.Add("request-" + std::to_string(++requests_), SmallJob(name, degree, steps), plan);
     EXPECT_THAT(status, IsOk());
     return status->id();
   }
@@ -95,7 +96,8 @@ TEST_F(JobTableTest, GivesTheSameJobForTheSameRequest) {
   const auto again = table_.Repeated("r", job);
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->id(), made->id());
-  EXPECT_THAT(table_.Repeated("r", SmallJob("b", 1)), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("a-1")));
+  EXPECT_THAT(table_.Repeated("r", SmallJob("b", 1)),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("a-1")));
   EXPECT_THAT(table_.Add("", job, plan), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -120,9 +122,11 @@ TEST_F(JobTableTest, RefusesToStartWhatIsNotQueued) {
   const std::string id = Queued("job", 1);
   EXPECT_THAT(table_.StartAttempt(id, {{"a", ""}, {"b", ""}}), StatusIs(absl::StatusCode::kInvalidArgument));
   const std::string attempt = Starting(id);
-  EXPECT_THAT(table_.StartAttempt(id, {{"other", ""}}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("STARTING")));
+  EXPECT_THAT(table_.StartAttempt(id, {{"other", ""}}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("STARTING")));
   ASSERT_THAT(table_.RankGone(attempt, 0, Done()), IsOk());
-  EXPECT_THAT(table_.StartAttempt(id, {{"other", ""}}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("SUCCEEDED")));
+  EXPECT_THAT(table_.StartAttempt(id, {{"other", ""}}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("SUCCEEDED")));
   EXPECT_THAT(table_.StartAttempt("nobody", {{"other", ""}}), StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -130,7 +134,8 @@ TEST_F(JobTableTest, RefusesToStartACancelledJob) {
   const std::string id = Queued();
   ASSERT_THAT(table_.Cancel(id), IsOk());
   EXPECT_EQ(Status(id).state(), v1::JobStatus::CANCELLED);
-  EXPECT_THAT(table_.StartAttempt(id, {{"a", ""}, {"b", ""}}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(table_.StartAttempt(id, {{"a", ""}, {"b", ""}}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(JobTableTest, RefusesMessagesOfOtherAttempts) {
@@ -140,7 +145,8 @@ TEST_F(JobTableTest, RefusesMessagesOfOtherAttempts) {
   for (const std::string& stale : {id + "/0", id + "/2", std::string("nobody-9/1"), std::string()}) {
     EXPECT_THAT(table_.RankStarted(stale, 0, ""), StatusIs(absl::StatusCode::kFailedPrecondition)) << stale;
     EXPECT_THAT(Report(stale, 0, 1), StatusIs(absl::StatusCode::kFailedPrecondition)) << stale;
-    EXPECT_THAT(table_.AppendOutput(stale, 0, {"x"}, 0), StatusIs(absl::StatusCode::kFailedPrecondition)) << stale;
+    EXPECT_THAT(table_.AppendOutput(stale, 0, {"x"}, 0), StatusIs(absl::StatusCode::kFailedPrecondition))
+        << stale;
     EXPECT_THAT(table_.RankGone(stale, 0, Done()), StatusIs(absl::StatusCode::kFailedPrecondition)) << stale;
   }
   EXPECT_THAT(table_.RankStarted(attempt, 1, ""), StatusIs(absl::StatusCode::kFailedPrecondition));
@@ -152,9 +158,11 @@ TEST_F(JobTableTest, RefusesMessagesOfARankThatIsGone) {
   const std::string attempt = Running(id);
   ASSERT_THAT(table_.RankGone(attempt, 0, Done()), IsOk());
   EXPECT_THAT(Report(attempt, 0, 1), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(table_.RankGone(attempt, 0, {EndKind::kDeath, "again"}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(table_.RankGone(attempt, 0, {EndKind::kDeath, "again"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_THAT(table_.RankGone(attempt, 1, Done()), IsOk());
-  EXPECT_THAT(table_.RankGone(attempt, 1, {EndKind::kDeath, "late"}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(table_.RankGone(attempt, 1, {EndKind::kDeath, "late"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(Status(id).state(), v1::JobStatus::SUCCEEDED);
 }
 
@@ -296,7 +304,8 @@ TEST_F(JobTableTest, FindsAJobByIdNameOrBeginning) {
   EXPECT_EQ(*table_.Find(a1), a1);
   EXPECT_EQ(*table_.Find("alpha"), a2);
   EXPECT_EQ(*table_.Find("be"), b);
-  EXPECT_THAT(table_.Find("alph"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("alpha-2, alpha-1")));
+  EXPECT_THAT(table_.Find("alph"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("alpha-2, alpha-1")));
   EXPECT_THAT(table_.Find("gamma"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("gamma")));
   EXPECT_THAT(table_.Find(""), StatusIs(absl::StatusCode::kInvalidArgument));
 }
@@ -326,7 +335,8 @@ TEST_F(JobTableTest, ChangesNothingThatTheStoreDoesNotTake) {
 }
 
 TEST_F(JobTableTest, ComesBackFromItsStore) {
-  const std::string done = Queued("done", 1), failing = Queued("failing"), cancelling = Queued("cancelling", 1), waits = Queued();
+  const std::string done = Queued("done", 1), failing = Queued("failing"),
+                    cancelling = Queued("cancelling", 1), waits = Queued();
   ASSERT_THAT(table_.RankGone(Running(done), 0, Done()), IsOk());
   ASSERT_THAT(table_.RankGone(Running(failing), 0, {EndKind::kDeath, "dead"}), IsOk());
   Running(cancelling);

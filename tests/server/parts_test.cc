@@ -153,8 +153,11 @@ TEST(Invariants, FindWhatIsBroken) {
   EXPECT_THAT(broken([](auto& r) { r.mutable_status()->set_state(v1::JobStatus::FAILED); }), internal);
   EXPECT_THAT(broken([](auto& r) { r.mutable_status()->mutable_plan()->set_degree(2); }), internal);
   EXPECT_THAT(broken([](auto& r) { r.mutable_status()->mutable_ranks(0)->set_worker(""); }), internal);
-  EXPECT_THAT(broken([](auto& r) { r.mutable_status()->mutable_ranks(0)->set_state(v1::RankStatus::GONE); }), internal);
-  EXPECT_THAT(broken([](auto& r) { r.mutable_status()->mutable_ranks(0)->set_state(v1::RankStatus::ASSIGNED); }), internal);
+  EXPECT_THAT(broken([](auto& r) { r.mutable_status()->mutable_ranks(0)->set_state(v1::RankStatus::GONE); }),
+              internal);
+  EXPECT_THAT(
+      broken([](auto& r) { r.mutable_status()->mutable_ranks(0)->set_state(v1::RankStatus::ASSIGNED); }),
+      internal);
   EXPECT_THAT(broken([](auto& r) { r.mutable_status()->set_attempt("a-1/2"); }), internal);
   EXPECT_THAT(broken([](auto& r) { r.mutable_status()->set_step(1); }), internal);
 
@@ -163,7 +166,8 @@ TEST(Invariants, FindWhatIsBroken) {
   other.set_request_id("s");
   other.mutable_status()->set_id("b-2");
   other.mutable_status()->set_attempt("b-2/1");
-  EXPECT_THAT(Invariants().Check({Running(), other}), StatusIs(absl::StatusCode::kInternal, HasSubstr("holds two ranks")));
+  EXPECT_THAT(Invariants().Check({Running(), other}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("holds two ranks")));
 }
 
 TEST(Invariants, FindAChangedEnd) {
@@ -174,7 +178,8 @@ TEST(Invariants, FindAChangedEnd) {
   record.mutable_status()->mutable_finished()->set_seconds(1);
   ASSERT_THAT(invariants.Check({record}), IsOk());
   record.mutable_status()->set_state(v1::JobStatus::SUCCEEDED);
-  EXPECT_THAT(invariants.Check({record}), StatusIs(absl::StatusCode::kInternal, HasSubstr("had ended as FAILED")));
+  EXPECT_THAT(invariants.Check({record}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("had ended as FAILED")));
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace metp {
 
 void AwaitFile(const std::string& path) {
   const int fd = inotify_init1(IN_CLOEXEC);
-  if (fd < 0 || inotify_add_watch(fd, std::filesystem::path(path).parent_path().c_str(), IN_CREATE | IN_MOVED_TO) < 0) {
+  if (fd < 0 ||
+      inotify_add_watch(fd, std::filesystem::path(path).parent_path().c_str(), IN_CREATE | IN_MOVED_TO) < 0) {
     std::abort();
   }
   char events[4096];

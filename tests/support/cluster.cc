@@ -12,8 +12,9 @@ namespace metp {
 std::string Cluster::Program(const std::string& name) { return std::string(METP_BINARY_DIR) + "/" + name; }
 
 Cluster::Cluster(const Options& options) : options_(options) {
-  std::vector<std::string> command = {Program("metp-coordinator"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                                      "--ready-file", folder() + "/ready"};
+  std::vector<std::string> command = {
+      Program("metp-coordinator"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file",
+      folder() + "/ready"};
   command.insert(command.end(), options_.coordinator.begin(), options_.coordinator.end());
   coordinator_ = std::make_unique<Subprocess>(command);
   EXPECT_NE(coordinator_->ReadUntil("listening on"), "");
@@ -31,8 +32,16 @@ Cluster::Cluster(const Options& options) : options_(options) {
 Cluster::~Cluster() = default;
 
 std::unique_ptr<Subprocess> Cluster::StartWorker(const std::string& name) const {
-  std::vector<std::string> command = {Program("metp-worker"), "--coordinator", address_, "--name", name, "--http",
-                                      "127.0.0.1:0", "--threads", "1", "--rank-program",
+  std::vector<std::string> command = {Program("metp-worker"),
+                                      "--coordinator",
+                                      address_,
+                                      "--name",
+                                      name,
+                                      "--http",
+                                      "127.0.0.1:0",
+                                      "--threads",
+                                      "1",
+                                      "--rank-program",
                                       Program(options_.rank_program)};
   command.insert(command.end(), options_.worker.begin(), options_.worker.end());
   return std::make_unique<Subprocess>(command);
@@ -41,10 +50,13 @@ std::unique_ptr<Subprocess> Cluster::StartWorker(const std::string& name) const 
 std::unique_ptr<Subprocess> Cluster::StartCtl(const std::vector<std::string>& arguments) const {
   std::vector<std::string> command = {Program("metpctl")};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return std::make_unique<Subprocess>(command, Subprocess::Environment{{"METP_COORDINATOR", address_}, {"LC_ALL", "C"}});
+  return std::make_unique<Subprocess>(
+      command, Subprocess::Environment{{"METP_COORDINATOR", address_}, {"LC_ALL", "C"}});
 }
 
-Subprocess::Exit Cluster::Ctl(const std::vector<std::string>& arguments) const { return StartCtl(arguments)->Wait(); }
+Subprocess::Exit Cluster::Ctl(const std::vector<std::string>& arguments) const {
+  return StartCtl(arguments)->Wait();
+}
 
 std::string Cluster::JobField(const std::string& job, const std::string& key) const {
   const Subprocess::Exit exit = Ctl({"get", job, "-o", "json"});

@@ -15,8 +15,8 @@ class Cluster {
  public:
   struct Options {
     int workers = 4;
-    std::string rank_program = "metp-rank";            // beside the other programs
-    std::vector<std::string> coordinator = {};         // further arguments
+    std::string rank_program = "metp-rank";     // beside the other programs
+    std::vector<std::string> coordinator = {};  // further arguments
     std::vector<std::string> worker = {};
   };
   /// Returns when every worker is ready.

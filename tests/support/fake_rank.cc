@@ -38,8 +38,9 @@ class FakeRank {
     if (!start.ok()) return 1;
     start_ = *start;
     v1::FromRank started;
-    started.set_started("rank " + std::to_string(start_.rank()) + " of " + std::to_string(start_.plan().degree()) +
-                        ", scripted, " + std::to_string(start_.threads()) + " threads at " + start_.address());
+    started.set_started("rank " + std::to_string(start_.rank()) + " of " +
+                        std::to_string(start_.plan().degree()) + ", scripted, " +
+                        std::to_string(start_.threads()) + " threads at " + start_.address());
     Send(started);
     std::ifstream script(start_.job().data().source(0));
     std::string line;

@@ -23,8 +23,7 @@ MATCHER(IsOk, "is OK") {
 }
 MATCHER_P2(StatusIs, code, message, "") {
   *result_listener << StatusOf(arg).ToString();
-  return StatusOf(arg).code() == code &&
-         ::testing::Matches(message)(std::string(StatusOf(arg).message()));
+  return StatusOf(arg).code() == code && ::testing::Matches(message)(std::string(StatusOf(arg).message()));
 }
 MATCHER_P(StatusIs, code, "") {
   *result_listener << StatusOf(arg).ToString();

@@ -46,7 +46,8 @@ void Subprocess::Signal(int signal) const { kill(pid_, signal); }
 
 bool Subprocess::Poll(std::chrono::steady_clock::time_point deadline) {
   pollfd fds[2] = {{out_.ended ? -1 : out_.fd, POLLIN, 0}, {error_.ended ? -1 : error_.fd, POLLIN, 0}};
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   if (left.count() <= 0 || poll(fds, 2, static_cast<int>(left.count())) <= 0) return false;
   Pipe* pipes[2] = {&out_, &error_};
   for (int i = 0; i < 2; ++i) {
@@ -112,7 +113,8 @@ Subprocess::Exit Subprocess::Wait() {
   return exit;
 }
 
-Subprocess::Exit RunProgram(const std::vector<std::string>& command, const Subprocess::Environment& environment) {
+Subprocess::Exit RunProgram(const std::vector<std::string>& command,
+                            const Subprocess::Environment& environment) {
   return Subprocess(command, environment).Wait();
 }
 

@@ -33,8 +33,8 @@ class Subprocess {
   std::string ReadErrorUntil(const std::string& text);
 
   struct Exit {
-    int code = -1;      // 128 + signal if killed
-    std::string out;    // what was not read before
+    int code = -1;    // 128 + signal if killed
+    std::string out;  // what was not read before
     std::string error;
   };
   /// Reads both outputs to their ends and waits. A test failure (and SIGKILL) when patience runs out.
@@ -56,6 +56,7 @@ class Subprocess {
 };
 
 /// Runs a program to its end.
-Subprocess::Exit RunProgram(const std::vector<std::string>& command, const Subprocess::Environment& environment = {});
+Subprocess::Exit RunProgram(const std::vector<std::string>& command,
+                            const Subprocess::Environment& environment = {});
 
 }  // namespace metp

@@ -28,7 +28,8 @@ Device ProbeDevice(int threads) {
   Device device;
   device.threads = threads > 0 ? threads : UsableCores();
   device.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (const int64_t limit = GroupLimit(); limit > 0) device.memory_bytes = std::min(device.memory_bytes, limit);
+  if (const int64_t limit = GroupLimit(); limit > 0)
+    device.memory_bytes = std::min(device.memory_bytes, limit);
   return device;
 }
 

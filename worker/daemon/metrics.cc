@@ -18,8 +18,8 @@ void AddPass(MetricPage& page, const Labels& rank, const std::string& pass, cons
                times.compute_seconds());
   page.Counter("metp_pass_communication_seconds_total", "Moving data, from both sides ready to done.", labels,
                times.communication_seconds());
-  page.Counter("metp_pass_exposed_seconds_total", "Computing stood waiting for data; skew not counted.", labels,
-               times.exposed_seconds());
+  page.Counter("metp_pass_exposed_seconds_total", "Computing stood waiting for data; skew not counted.",
+               labels, times.exposed_seconds());
   page.Counter("metp_pass_skew_seconds_total", "Waiting for a neighbour that was not ready.", labels,
                times.skew_seconds());
 }
@@ -80,7 +80,8 @@ std::string WorkerMetrics::Text() {
     if (rank.last.step() == 0) continue;
     const Labels labels = {{"job", rank.job}, {"rank", std::to_string(key.second)}};
     page.Gauge("metp_step", "Last optimizer step done.", labels, rank.last.step());
-    page.Gauge("metp_loss", "Loss of the last step, mean over the counted targets.", labels, rank.last.loss());
+    page.Gauge("metp_loss", "Loss of the last step, mean over the counted targets.", labels,
+               rank.last.loss());
     page.Gauge("metp_gradient_norm", "Global gradient norm of the last step, before clipping.", labels,
                rank.last.grad_norm());
     page.Gauge("metp_learning_rate", "Learning rate of the last step.", labels, rank.last.learning_rate());
@@ -92,8 +93,8 @@ std::string WorkerMetrics::Text() {
     page.Gauge("metp_memory_peak_bytes", "Most memory held at once since the rank started.", labels,
                static_cast<double>(rank.last.peak_bytes()));
     for (const auto& [category, bytes] : rank.last.current_bytes()) {
-      page.Gauge("metp_memory_bytes", "Memory held at the end of the last step.", With(labels, "category", category),
-                 static_cast<double>(bytes));
+      page.Gauge("metp_memory_bytes", "Memory held at the end of the last step.",
+                 With(labels, "category", category), static_cast<double>(bytes));
     }
     for (const auto& [category, bytes] : rank.last.peak_bytes_by_category()) {
       page.Gauge("metp_memory_at_peak_bytes", "Memory held at the moment of the peak; sums to the peak.",

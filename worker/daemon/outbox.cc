@@ -63,7 +63,8 @@ void Outbox::DropOverflow() {
       v1::WorkerEvent* heir = nullptr;
       for (auto later = std::next(at); later != entries_.end() && heir == nullptr; ++later) {
         const v1::WorkerEvent& event = later->event;
-        if (event.has_output() && event.rank() == at->event.rank() && event.attempt() == at->event.attempt()) {
+        if (event.has_output() && event.rank() == at->event.rank() &&
+            event.attempt() == at->event.attempt()) {
           heir = &later->event;
         }
       }

@@ -58,7 +58,7 @@ class Session {
   bool call_done_ METP_GUARDED_BY(mutex_) = false;      // gRPC is through with the last connection
   bool quit_ METP_GUARDED_BY(mutex_) = false;
   bool leave_ METP_GUARDED_BY(mutex_) = false;
-  bool was_welcomed_ METP_GUARDED_BY(mutex_) = false;   // by the last connection: resets the waits
+  bool was_welcomed_ METP_GUARDED_BY(mutex_) = false;  // by the last connection: resets the waits
   std::thread thread_;
 };
 

@@ -51,11 +51,11 @@ class Supervisor {
     std::string job;
     std::unique_ptr<RankProcess> process;
     std::optional<v1::RankResult> result;
-    std::set<std::string> asked;            // keys of the rendezvous that it waits for
-    bool stop_asked = false;                // by the coordinator
+    std::set<std::string> asked;  // keys of the rendezvous that it waits for
+    bool stop_asked = false;      // by the coordinator
     bool terminated = false, killed = false;
     std::optional<Clock::Time> kill_at;
-    std::optional<RankExit> exit;           // its process is gone: to be buried
+    std::optional<RankExit> exit;  // its process is gone: to be buried
   };
 
   void Run() METP_EXCLUDES(mutex_);

@@ -71,9 +71,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const v1::JobSpec& job) {
   }
   METP_ASSIGN_OR_RETURN(TokenStream stream, TokenStream::Open(files, encoding));
   if (stream.size() < length + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("found ", stream.size(),
-                                                   " tokens, expected at least ", length + 1,
-                                                   " (data.sequence_length + 1)"));
+    return absl::InvalidArgumentError(absl::StrCat("found ", stream.size(), " tokens, expected at least ",
+                                                   length + 1, " (data.sequence_length + 1)"));
   }
   METP_RETURN_IF_ERROR(stream.CheckVocabulary(job.model().vocab()));
   return std::make_unique<StreamDataset>(std::move(stream), length, static_cast<uint64_t>(data.seed()));

@@ -24,8 +24,7 @@ absl::Status Wrong(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat(path, ": no such file or folder"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": cannot be read: ", std::strerror(error), ""));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read: ", std::strerror(error), ""));
 }
 
 absl::StatusOr<std::vector<std::string>> SortedNames(const std::string& folder) {

@@ -43,8 +43,10 @@ TEST_F(WorkerMetricsTest, SumsWhatIsPerStepAndShowsTheLastOfTheRest) {
   metrics_.Observe("stale/1", Report(9));
   const std::string text = metrics_.Text();
   for (const char* line : {
-           "# TYPE metp_tokens_total counter\n", "metp_tokens_total{job=\"job-1\",rank=\"2\"} 200\n",
-           "metp_loss{job=\"job-1\",rank=\"2\"} 2.5\n", "metp_step{job=\"job-1\",rank=\"2\"} 2\n",
+           "# TYPE metp_tokens_total counter\n",
+           "metp_tokens_total{job=\"job-1\",rank=\"2\"} 200\n",
+           "metp_loss{job=\"job-1\",rank=\"2\"} 2.5\n",
+           "metp_step{job=\"job-1\",rank=\"2\"} 2\n",
            "metp_sent_bytes_total{job=\"job-1\",rank=\"2\"} 2000\n",
            "metp_memory_bytes{job=\"job-1\",rank=\"2\",category=\"weights\"} 1024\n",
            "metp_memory_peak_bytes{job=\"job-1\",rank=\"2\"} 4096\n",
@@ -75,15 +77,16 @@ TEST_F(WorkerMetricsTest, RemovesEndedSeriesWhenTheNextRankStarts) {
 }
 
 TEST(Utf8, LeavesWellFormedTextAlone) {
-  for (const std::string text : {"", "plain", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80 end"}) EXPECT_EQ(ToUtf8(text), text);
+  for (const std::string text : {"", "plain", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80 end"})
+    EXPECT_EQ(ToUtf8(text), text);
 }
 
 TEST(Utf8, ReplacesWhatIsNotUtf8) {
   const std::string mark = "\xEF\xBF\xBD";
   EXPECT_EQ(ToUtf8("a\xFF z"), "a" + mark + " z");
-  EXPECT_EQ(ToUtf8("\xC3"), mark);                            // cut off
-  EXPECT_EQ(ToUtf8("\xC0\x80"), mark + mark);                 // longer than needed
-  EXPECT_EQ(ToUtf8("\xED\xA0\x80"), mark + mark + mark);      // a surrogate
+  EXPECT_EQ(ToUtf8("\xC3"), mark);                        // cut off
+  EXPECT_EQ(ToUtf8("\xC0\x80"), mark + mark);             // longer than needed
+  EXPECT_EQ(ToUtf8("\xED\xA0\x80"), mark + mark + mark);  // a surrogate
   EXPECT_EQ(ToUtf8("\xF5\x80\x80\x80"), mark + mark + mark + mark);
   EXPECT_EQ(ToUtf8("\xE2\x82 x"), mark + mark + " x");
 }

@@ -206,9 +206,9 @@ TEST(DocumentStarts, AreOneForTokenFilesWithoutAnEndOfDocument) {
 TEST(DatasetOpen, RefusesAStreamShorterThanOneSequence) {
   const FileFolder folder;
   const std::string text = folder.Write("a", std::string(811, 'x'));
-  EXPECT_EQ(Dataset::Open(JobOver({text}, 4096)).status(),
-            absl::InvalidArgumentError(
-                "found 812 tokens, expected at least 4097 (data.sequence_length + 1)"));
+  EXPECT_EQ(
+      Dataset::Open(JobOver({text}, 4096)).status(),
+      absl::InvalidArgumentError("found 812 tokens, expected at least 4097 (data.sequence_length + 1)"));
   EXPECT_TRUE(Dataset::Open(JobOver({text}, 811)).ok());
   EXPECT_FALSE(Dataset::Open(JobOver({text}, 812)).ok());
 }

@@ -79,21 +79,18 @@ TEST(ListFiles, RefusesASourceThatIsNoFile) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   std::filesystem::create_symlink("loop", loop);
   EXPECT_EQ(ListFiles({pipe}).status(),
-            absl::InvalidArgumentError(
-                pipe + ": found a device, pipe or socket, expected a file or folder"));
+            absl::InvalidArgumentError(pipe + ": found a device, pipe or socket, expected a file or folder"));
   EXPECT_EQ(ListFiles({"/dev/null"}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      ListFiles({loop}).status(),
-      absl::InvalidArgumentError(loop + ": cannot be read: Too many levels of symbolic links"));
+  EXPECT_EQ(ListFiles({loop}).status(),
+            absl::InvalidArgumentError(loop + ": cannot be read: Too many levels of symbolic links"));
 }
 
 TEST(ListFiles, RefusesAnEmptyFolder) {
   const FileFolder folder;
   std::filesystem::create_directories(folder.path() / "a/b");
-  EXPECT_EQ(
-      ListFiles({folder.path()}).status(),
-      absl::InvalidArgumentError(folder.path().string() +
-                                 ": found a folder without files, expected at least one"));
+  EXPECT_EQ(ListFiles({folder.path()}).status(),
+            absl::InvalidArgumentError(folder.path().string() +
+                                       ": found a folder without files, expected at least one"));
 }
 
 TEST(MappedFile, RefusesPipesAndDevicesWithoutWaiting) {

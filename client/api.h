@@ -1,7 +1,7 @@
 #pragma once
 
-// The coordinator's calls as plain functions; the only file of metpctl that knows gRPC. One thread at a time, except
-// Interrupt.
+// The coordinator's calls as plain functions; the only file of metpctl that knows gRPC. One thread at a time,
+// except Interrupt.
 
 #include <functional>
 #include <memory>
@@ -21,10 +21,11 @@ class Api {
   explicit Api(const std::string& coordinator);
   ~Api();
 
-  // Every call: Unavailable "no coordinator answers at HOST:PORT ..." when there is none; otherwise what the service says
-  // (metp/v1/job_service.proto).
+  // Every call: Unavailable "no coordinator answers at HOST:PORT ..." when there is none; otherwise what the
+  // service says (metp/v1/job_service.proto).
 
-  /// Tries again with the same request id while the coordinator is unreachable, for a few seconds: one job comes of it.
+  /// Tries again with the same request id while the coordinator is unreachable, for a few seconds: one job
+  /// comes of it.
   absl::StatusOr<v1::JobStatus> Submit(const v1::JobSpec& job);
   absl::StatusOr<v1::JobStatus> GetJob(const std::string& job);
   absl::StatusOr<std::vector<v1::JobStatus>> ListJobs();

@@ -1,6 +1,7 @@
 #pragma once
 
-// What every verb gets and gives. A verb is one file: it adds its subcommand and options and says what to run.
+// What every verb gets and gives. A verb is one file: it adds its subcommand and options and says what to
+// run.
 
 #include <cstdio>
 #include <functional>

@@ -15,13 +15,15 @@ enum ExitCode {
   kExitJobCancelled = 4,   // watched job was cancelled
   kExitRefused = 5,        // the coordinator understood and refused
   kExitNotFound = 6,       // no such job, or no such file
+  kExitOutput = 7,         // what was to be printed could not be written
   kExitInterrupted = 130,  // ^C while watching: the job runs on
 };
 
 inline constexpr char kExitCodesHelp[] =
     "Exit codes: 0 done, with watch: job succeeded; 1 watched job failed; 2 usage or bad job file; 3 "
     "coordinator "
-    "unreachable; 4 watched job cancelled; 5 refused by the coordinator; 6 no such job or file; 130 "
+    "unreachable; 4 watched job cancelled; 5 refused by the coordinator; 6 no such job or file; 7 output not "
+    "written; 130 "
     "interrupted while "
     "watching (the job runs on).";
 

@@ -21,8 +21,8 @@ std::string Percent(double ratio);
 /// A loss or norm in about five digits.
 std::string Short(double value);
 
-/// Columns as wide as their widest cell (counted in characters), two spaces between; the first row is the heading.
-/// Columns named in `right` (by index) are aligned to the right.
+/// Columns as wide as their widest cell (counted in characters), two spaces between; the first row is the
+/// heading. Columns named in `right` (by index) are aligned to the right.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
 }  // namespace metp

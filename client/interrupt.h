@@ -1,7 +1,7 @@
 #pragma once
 
-// ^C as an event: while one of these lives, SIGINT and SIGTERM call `action` on a thread of its own instead of ending the
-// process. A second one ends it.
+// ^C as an event: while one of these lives, SIGINT and SIGTERM call `action` on a thread of its own instead
+// of ending the process. A second one ends it.
 
 #include <functional>
 #include <thread>

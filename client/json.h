@@ -1,7 +1,7 @@
 #pragma once
 
-// Messages for programs: protobuf's JSON mapping with the names of the .proto files, defaults written out. 64-bit
-// integers are strings, as that mapping has it.
+// Messages for programs: protobuf's JSON mapping with the names of the .proto files, defaults written out.
+// 64-bit integers are strings, as that mapping has it.
 
 #include <string>
 

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "client/command.h"
+#include "proto/support/names.h"
 #include "proto/support/version.h"
 
 int main(int argc, char** argv) {
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", metp::kVersion);
   app.add_option("--coordinator", globals.coordinator, "HOST:PORT of the coordinator")
       ->envname("METP_COORDINATOR")
+      ->check(metp::HostPortError)
       ->capture_default_str();
   app.require_subcommand(1);
   app.fallthrough();  // --coordinator may stand after the verb too
@@ -32,5 +34,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? metp::kExitOk : metp::kExitUsage;
   }
-  return globals.run();
+  const int code = globals.run();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fprintf(stderr, "metpctl: the output could not be written\n");
+    return metp::kExitOutput;
+  }
+  return code;
 }

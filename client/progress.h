@@ -1,7 +1,7 @@
 #pragma once
 
-// What a watcher sees while a job goes on: a bar on a terminal (stderr), plain lines off it (stdout), JSON lines for
-// programs (stdout). Collects the steps for the closing summary.
+// What a watcher sees while a job goes on: a bar on a terminal (stderr), plain lines off it (stdout), JSON
+// lines for programs (stdout). Collects the steps for the closing summary.
 
 #include <chrono>
 #include <string>

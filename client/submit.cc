@@ -19,14 +19,15 @@ struct Options {
   bool watch = false;
 };
 
-/// A coordinator on this machine has its workers here too, as a rule: then the data can be looked at before anything is sent.
+/// A coordinator on this machine has its workers here too, as a rule: then the data can be looked at before
+/// anything is sent.
 bool OnThisMachine(const std::string& coordinator) {
   return coordinator.rfind("127.", 0) == 0 || coordinator.rfind("localhost:", 0) == 0 ||
          coordinator.rfind("[::1]:", 0) == 0;
 }
 
-/// One problem a line, each with its place in the job file. An error that begins with a key ("parallel.degree: found 8, ...")
-/// is given that key's place.
+/// One problem a line, each with its place in the job file. An error that begins with a key
+/// ("parallel.degree: found 8, ...") is given that key's place.
 int FailInFile(const Options& options, const absl::Status& error) {
   const std::string message(error.message());
   const size_t colon = message.find(": ");

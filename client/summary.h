@@ -1,7 +1,7 @@
 #pragma once
 
-// What a person reads when a job has ended: the loss curve, speed, memory by rank, overlap by pass, where the metrics are.
-// Pure: text from what was measured; what was not measured is not shown.
+// What a person reads when a job has ended: the loss curve, speed, memory by rank, overlap by pass, where the
+// metrics are. Pure: text from what was measured; what was not measured is not shown.
 
 #include <string>
 #include <vector>

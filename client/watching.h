@@ -8,8 +8,8 @@
 
 namespace metp {
 
-/// Shows progress and the closing summary; returns the exit code of the job's outcome. ^C leaves the job running and says
-/// how to cancel it.
+/// Shows progress and the closing summary; returns the exit code of the job's outcome. ^C leaves the job
+/// running and says how to cancel it.
 int Follow(Api& api, const std::string& job, bool json);
 
 }  // namespace metp

@@ -1,8 +1,8 @@
 #pragma once
 
-// Tells whoever watches a key (a job's id) that there is something new. A notice carries nothing: the watcher reads what
-// it has not seen yet, so a slow watcher costs no memory. Thread-safe; notices run on the notifying thread and must not
-// block.
+// Tells whoever watches a key (a job's id) that there is something new. A notice carries nothing: the watcher
+// reads what it has not seen yet, so a slow watcher costs no memory. Thread-safe; notices run on the
+// notifying thread and must not block.
 
 #include <functional>
 #include <map>

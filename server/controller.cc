@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/job_file.h"
+#include "proto/support/names.h"
 #include "proto/support/status_macros.h"
 #include "server/planner/planner.h"
 #include "server/rank_end.h"
@@ -41,6 +42,9 @@ absl::StatusOr<v1::JobStatus> Controller::Cancel(const std::string& reference) {
 
 absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hello,
                                                       std::shared_ptr<WorkerLink> link) {
+  if (const std::string error = NameError(hello.name()); !error.empty()) {
+    return absl::InvalidArgumentError("the worker's name: " + error);
+  }
   METP_ASSIGN_OR_RETURN(const Registry::Connected connected, workers_.Connect(hello, std::move(link)));
   const std::string& name = hello.name();
   if (connected.replaced != nullptr) {
@@ -51,7 +55,8 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
   welcome.mutable_welcome()->set_acknowledged(connected.acknowledged);
   workers_.Send(name, std::move(welcome));
 
-  if (connected.restarted) RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"));
+  if (connected.restarted)
+    RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"), EndKind::kDeath);
   for (const LiveRank& rank : jobs_.LiveRanks()) {
     if (rank.worker != name) continue;
     const bool there = Names(hello, rank.attempt, rank.rank);
@@ -62,10 +67,9 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
       const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
       if (status.ok()) workers_.Send(name, StartCommand(*status, rank.rank));
     } else {
-      METP_RETURN_IF_ERROR(
-          Gone(rank.attempt, rank.rank,
-               {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
-                absl::StrCat("rank ", rank.rank, " on worker ", name, ": its worker has it no more")}));
+      METP_RETURN_IF_ERROR(Gone(rank.attempt, rank.rank,
+                                {EndKind::kDeath, absl::StrCat("rank ", rank.rank, " on worker ", name,
+                                                               ": its worker has it no more")}));
     }
   }
   for (const v1::RankKey& key : hello.ranks()) {
@@ -81,7 +85,7 @@ absl::Status Controller::Receive(Registry::Session session, const v1::FromWorker
   }
   const std::string name = workers_.NameOf(session);
   if (message.has_leave()) {
-    RanksAreGone(name, absl::StrCat("worker ", name, " has left"));
+    RanksAreGone(name, absl::StrCat("worker ", name, " has left"), EndKind::kStopped);
     workers_.Remove(session);
     return absl::OkStatus();
   }
@@ -175,12 +179,13 @@ absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEn
   return absl::OkStatus();
 }
 
-void Controller::RanksAreGone(const std::string& worker, const std::string& why) {
+void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told) {
   for (const LiveRank& rank : jobs_.LiveRanks()) {
     if (rank.worker != worker) continue;
-    // If the store refuses, the rank stays and the next look at this worker (its return, or its lease) tries again.
+    // If the store refuses, the rank stays and the next look at this worker (its return, or its lease) tries
+    // again.
     Gone(rank.attempt, rank.rank,
-         {rank.stop_sent ? EndKind::kStopped : EndKind::kDeath,
+         {rank.stop_sent ? if_told : EndKind::kDeath,
           absl::StrCat("rank ", rank.rank, " on worker ", worker, ": ", why)})
         .IgnoreError();
   }
@@ -206,7 +211,9 @@ void Controller::SendStop(const LiveRank& rank) {
 }
 
 void Controller::Tick() {
-  for (const auto& [worker, why] : workers_.Expire()) RanksAreGone(worker, why);
+  for (const auto& [worker, why] : workers_.Expire()) {
+    RanksAreGone(worker, why, EndKind::kDeath);
+  }
   for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
   scheduler_.Tick();
 }

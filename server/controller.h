@@ -1,8 +1,8 @@
 #pragma once
 
-// What happens when: takes what clients and workers say, changes jobs and workers accordingly, and tells workers what to
-// do. Free of gRPC and of threads: every method but the constructor runs on the one thread of the event loop, and none
-// blocks on anything but the store.
+// What happens when: takes what clients and workers say, changes jobs and workers accordingly, and tells
+// workers what to do. Free of gRPC and of threads: every method but the constructor runs on the one thread of
+// the event loop, and none blocks on anything but the store.
 
 #include <cstdint>
 #include <memory>
@@ -27,18 +27,19 @@ class Controller {
 
   // ---- clients ----
 
-  /// Validates, plans and queues. InvalidArgument: the job breaks a rule. FailedPrecondition: more ranks than registered
-  /// workers. AlreadyExists: the request id made another job.
+  /// Validates, plans and queues. InvalidArgument: the job breaks a rule. FailedPrecondition: more ranks than
+  /// registered workers. AlreadyExists: the request id made another job.
   absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, v1::JobSpec job);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
 
   // ---- workers ----
 
-  /// A daemon says hello; on success it has been welcomed and told about ranks that it should not, or not yet, have.
+  /// A daemon says hello; on success it has been welcomed and told about ranks that it should not, or not
+  /// yet, have.
   absl::StatusOr<Registry::Session> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link);
-  /// FailedPrecondition: the session has been replaced, or its lease was over: it must dial again. Unavailable: the store
-  /// did not take it: it must dial again and repeat.
+  /// FailedPrecondition: the session has been replaced, or its lease was over: it must dial again.
+  /// Unavailable: the store did not take it: it must dial again and repeat.
   absl::Status Receive(Registry::Session session, const v1::FromWorker& message);
   void Disconnected(Registry::Session session) { workers_.Disconnect(session); }
 
@@ -55,7 +56,9 @@ class Controller {
                   const std::vector<RendezvousTable::Answer>& answers);
   /// Takes the rank as gone, whoever says so.
   absl::Status Gone(const std::string& attempt, int rank, const RankEnd& end);
-  void RanksAreGone(const std::string& worker, const std::string& why);
+  /// `if_told`: what it counts as for ranks that had been told to stop. A worker that is lost or was
+  /// restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
+  void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told);
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);
 

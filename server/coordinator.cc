@@ -15,7 +15,8 @@
 namespace metp {
 namespace {
 
-// A frozen peer is noticed after these; clients ping every 10 s at most (client/api.cc, worker/daemon/session.cc).
+// A frozen peer is noticed after these; clients ping every 10 s at most (client/api.cc,
+// worker/daemon/session.cc).
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveTimeoutMs = 5000;
 constexpr int kMinPingIntervalMs = 5000;

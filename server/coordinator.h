@@ -1,6 +1,7 @@
 #pragma once
 
-// Composition root: makes every part of the coordinator, wires them, serves. What happens when is in controller.h.
+// Composition root: makes every part of the coordinator, wires them, serves. What happens when is in
+// controller.h.
 
 #include <memory>
 #include <string>

@@ -1,7 +1,8 @@
 #pragma once
 
-// The one thread on which the coordinator acts. Adapters post what arrived; after each batch, and when a deadline comes,
-// the controller ticks. So the controller needs no locks, and no gRPC thread ever waits for the store.
+// The one thread on which the coordinator acts. Adapters post what arrived; after each batch, and when a
+// deadline comes, the controller ticks. So the controller needs no locks, and no gRPC thread ever waits for
+// the store.
 
 #include <functional>
 #include <thread>

@@ -1,7 +1,7 @@
 #pragma once
 
-// What must hold of jobs and workers at every moment, as code. Tests call Check after every act; it is not run in
-// production.
+// What must hold of jobs and workers at every moment, as code. Tests call Check after every act; it is not
+// run in production.
 
 #include <map>
 #include <string>

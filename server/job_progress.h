@@ -1,7 +1,7 @@
 #pragma once
 
-// What the ranks of a job have measured, put together: one point per step for the curve, running totals per rank. Not
-// thread-safe: the job table guards it.
+// What the ranks of a job have measured, put together: one point per step for the curve, running totals per
+// rank. Not thread-safe: the job table guards it.
 
 #include <map>
 #include <vector>
@@ -13,8 +13,8 @@ namespace metp {
 
 class JobProgress {
  public:
-  /// Adds one rank's report to that rank's totals, and to the job's curve when all ranks have reported the step. False
-  /// (and nothing changed) for a step at or before the rank's last one.
+  /// Adds one rank's report to that rank's totals, and to the job's curve when all ranks have reported the
+  /// step. False (and nothing changed) for a step at or before the rank's last one.
   bool Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job);
 
   /// Every step that all ranks have reported, by ascending step; a step whose reports were lost is missing.

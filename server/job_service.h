@@ -1,7 +1,7 @@
 #pragma once
 
-// gRPC adapter for clients: validates, calls one method, converts. Changes go through the event loop, reads straight to
-// the tables.
+// gRPC adapter for clients: validates, calls one method, converts. Changes go through the event loop, reads
+// straight to the tables.
 
 #include <string>
 

@@ -38,8 +38,6 @@ int CountGone(const v1::JobStatus& status) {
                     [](const v1::RankStatus& rank) { return rank.state() == v1::RankStatus::GONE; }));
 }
 
-std::string JobOf(const std::string& attempt) { return attempt.substr(0, attempt.rfind('/')); }
-
 std::string StateName(v1::JobStatus::State state) { return v1::JobStatus::State_Name(state); }
 
 /// The sentence for a job whose end is decided but not reached.
@@ -55,6 +53,8 @@ bool IsTerminal(v1::JobStatus::State state) {
   return state == v1::JobStatus::SUCCEEDED || state == v1::JobStatus::FAILED ||
          state == v1::JobStatus::CANCELLED;
 }
+
+std::string JobOfAttempt(const std::string& attempt) { return attempt.substr(0, attempt.rfind('/')); }
 
 absl::Status JobTable::Load() {
   MutexLock write(write_mutex_);
@@ -174,18 +174,6 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
   return attempt;
 }
 
-absl::Status JobTable::RankSpawned(const std::string& attempt, int rank, int pid) {
-  {
-    MutexLock write(write_mutex_);
-    MutexLock lock(mutex_);
-    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
-    job->record.mutable_status()->mutable_ranks(rank)->set_pid(pid);
-    ++job->version;
-  }
-  changes_.Notify(JobOf(attempt));
-  return absl::OkStatus();
-}
-
 absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const std::string& description) {
   {
     MutexLock write(write_mutex_);
@@ -213,42 +201,7 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
     }
     METP_RETURN_IF_ERROR(Commit(next));
   }
-  changes_.Notify(JobOf(attempt));
-  return absl::OkStatus();
-}
-
-absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& report) {
-  {
-    MutexLock write(write_mutex_);
-    MutexLock lock(mutex_);
-    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, report.rank()));
-    v1::JobStatus& status = *job->record.mutable_status();
-    if (!job->progress.Add(report, *status.mutable_ranks(report.rank()), status)) return absl::OkStatus();
-    ++job->version;
-  }
-  changes_.Notify(JobOf(attempt));
-  return absl::OkStatus();
-}
-
-absl::Status JobTable::AppendOutput(const std::string& attempt, int rank,
-                                    const std::vector<std::string>& lines, int64_t dropped) {
-  {
-    MutexLock lock(mutex_);
-    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
-    if (dropped > 0) {
-      job->log.Append(rank, absl::StrCat("[", dropped, " lines dropped: the worker could not deliver them]"));
-    }
-    for (const std::string& line : lines) job->log.Append(rank, line);
-  }
-  changes_.Notify(JobOf(attempt));
-  return absl::OkStatus();
-}
-
-absl::Status JobTable::SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second) {
-  MutexLock write(write_mutex_);
-  MutexLock lock(mutex_);
-  METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
-  job->record.mutable_status()->mutable_ranks(rank)->set_sgemm_flops_per_second(sgemm_flops_per_second);
+  changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
 }
 
@@ -303,7 +256,7 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
     }
     if (IsTerminal(status.state())) DropOldFinished();
   }
-  changes_.Notify(JobOf(attempt));
+  changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
 }
 
@@ -350,38 +303,6 @@ absl::StatusOr<v1::JobStatus> JobTable::Cancel(const std::string& id) {
   return result;
 }
 
-void JobTable::SetWaiting(const std::string& id, const std::string& reason) {
-  {
-    MutexLock write(write_mutex_);
-    MutexLock lock(mutex_);
-    Job* job = FindJob(id);
-    if (job == nullptr || job->record.status().state() != v1::JobStatus::QUEUED) return;
-    if (job->record.status().reason() == reason) return;
-    job->record.mutable_status()->set_reason(reason);
-    ++job->version;
-  }
-  changes_.Notify(id);
-}
-
-std::vector<LiveRank> JobTable::TakeStops() {
-  MutexLock write(write_mutex_);
-  MutexLock lock(mutex_);
-  const Clock::Time now = clock_.Now();
-  std::vector<LiveRank> stops;
-  for (auto& [sequence, job] : jobs_) {
-    const v1::JobStatus& status = job->record.status();
-    if (!job->stop.has_value() || job->stop->sent || job->stop->at > now || IsTerminal(status.state()))
-      continue;
-    job->stop->sent = true;
-    for (const v1::RankStatus& rank : status.ranks()) {
-      if (rank.state() == v1::RankStatus::GONE) continue;
-      stops.push_back(
-          {status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), true, status.reason()});
-    }
-  }
-  return stops;
-}
-
 void JobTable::DropOldFinished() {
   std::vector<std::string> drop;
   {
@@ -417,11 +338,11 @@ const JobTable::Job* JobTable::FindJob(const std::string& id) const {
 
 absl::StatusOr<JobTable::Job*> JobTable::Live(const std::string& attempt, int rank) {
   METP_RETURN_IF_ERROR(CheckLiveLocked(attempt, rank));
-  return FindJob(JobOf(attempt));
+  return FindJob(JobOfAttempt(attempt));
 }
 
 absl::Status JobTable::CheckLiveLocked(const std::string& attempt, int rank) const {
-  const Job* job = FindJob(JobOf(attempt));
+  const Job* job = FindJob(JobOfAttempt(attempt));
   if (job == nullptr)
     return absl::FailedPreconditionError(absl::StrCat("attempt '", attempt, "' is of no known job"));
   const v1::JobStatus& status = job->record.status();

@@ -17,12 +17,12 @@
 //    6 RankGone      of the last rank, after Cancel asked for the end
 //    7 RankGone      of the last rank, some rank not done: the strongest cause, the earliest of those, is the job's
 //
-// Between the decision (Cancel, or the first bad end) and arrow 4, 6 or 7 the job is `stopping`: it keeps its state and
-// its workers until every process is gone. Terminal states never change. Messages that name an attempt are refused with
-// FailedPrecondition unless that attempt is the job's last and the rank is not gone.
+// Between the decision (Cancel, or the first bad end) and arrow 4, 6 or 7 the job is `stopping`: it keeps its
+// state and its workers until every process is gone. Terminal states never change. Messages that name an
+// attempt are refused with FailedPrecondition unless that attempt is the job's last and the rank is not gone.
 //
-// A change of state is written to the store before it is visible; if that fails, it did not happen. What ranks measure
-// (steps, peaks, output) is not written step by step.
+// A change of state is written to the store before it is visible; if that fails, it did not happen. What
+// ranks measure (steps, peaks, output) is not written step by step.
 //
 // Thread-safe. One writer at a time (write_mutex_); readers wait for no disk (mutex_).
 
@@ -47,8 +47,8 @@
 
 namespace metp {
 
-/// How a rank came to its end. Which of several ends is the job's cause: an error or a death before a consequence before
-/// a stop; the earliest of the strongest.
+/// How a rank came to its end. Which of several ends is the job's cause: an error or a death before a
+/// consequence before a stop; the earliest of the strongest.
 enum class EndKind {
   kDone,         // all steps done
   kStopped,      // by what the coordinator had asked for
@@ -76,6 +76,8 @@ struct Placement {
 };
 
 bool IsTerminal(v1::JobStatus::State state);
+/// "job-7" of "job-7/2".
+std::string JobOfAttempt(const std::string& attempt);
 
 class JobTable {
  public:
@@ -87,13 +89,14 @@ class JobTable {
 
   // ---- writers ----
 
-  /// The job made by `request_id` before, if it has the same content; AlreadyExists if it has another; NotFound if none.
+  /// The job made by `request_id` before, if it has the same content; AlreadyExists if it has another;
+  /// NotFound if none.
   absl::StatusOr<v1::JobStatus> Repeated(const std::string& request_id, const v1::JobSpec& job) const;
   /// Arrow 1. `job` normalized and valid, `request_id` new.
   absl::StatusOr<v1::JobStatus> Add(const std::string& request_id, const v1::JobSpec& job,
                                     const v1::Plan& plan);
-  /// Arrow 2. `placement[r]` holds rank r. Returns the attempt. FailedPrecondition unless QUEUED; InvalidArgument unless
-  /// there are as many placements as the plan has ranks.
+  /// Arrow 2. `placement[r]` holds rank r. Returns the attempt. FailedPrecondition unless QUEUED;
+  /// InvalidArgument unless there are as many placements as the plan has ranks.
   absl::StatusOr<std::string> StartAttempt(const std::string& id, const std::vector<Placement>& placement);
   absl::Status RankSpawned(const std::string& attempt, int rank, int pid);
   /// Arrow 3.
@@ -105,8 +108,8 @@ class JobTable {
   absl::Status SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second);
   /// Arrows 4, 6, 7.
   absl::Status RankGone(const std::string& attempt, int rank, const RankEnd& end);
-  /// Arrow 5, or the wish that leads to 6. OK again for a job that is being or has been cancelled; FailedPrecondition
-  /// for one that has ended otherwise or is failing.
+  /// Arrow 5, or the wish that leads to 6. OK again for a job that is being or has been cancelled;
+  /// FailedPrecondition for one that has ended otherwise or is failing.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& id);
   /// Why a queued job waits. Not written to the store. Nothing if the job is not QUEUED.
   void SetWaiting(const std::string& id, const std::string& reason);
@@ -118,8 +121,8 @@ class JobTable {
 
   // ---- readers ----
 
-  /// Id for an id, a name (its latest job) or an unambiguous beginning of an id. NotFound; InvalidArgument lists the
-  /// candidates of an ambiguous one.
+  /// Id for an id, a name (its latest job) or an unambiguous beginning of an id. NotFound; InvalidArgument
+  /// lists the candidates of an ambiguous one.
   absl::StatusOr<std::string> Find(const std::string& reference) const;
   absl::StatusOr<v1::JobStatus> Get(const std::string& id) const;
   /// All jobs with sequence above `after`, oldest first, `limit` at most, without ranks.

@@ -1,7 +1,7 @@
 #pragma once
 
-// A job's output, bounded in lines and bytes. Lines are numbered from 0; what was dropped to stay within the bounds is
-// said, never hidden. Not thread-safe: the job table guards it.
+// A job's output, bounded in lines and bytes. Lines are numbered from 0; what was dropped to stay within the
+// bounds is said, never hidden. Not thread-safe: the job table guards it.
 
 #include <cstddef>
 #include <cstdint>

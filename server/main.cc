@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "nlohmann/json.hpp"
+#include "proto/support/names.h"
 #include "proto/support/version.h"
 #include "server/coordinator.h"
 #include "server/store/memory_store.h"
@@ -69,9 +70,11 @@ int main(int argc, char** argv) {
   CLI::App app{"Takes training jobs, places them on workers, watches over them"};
   app.set_version_flag("--version", metp::kVersion);
   app.add_option("--listen", config.listen, "HOST:PORT for metpctl and workers; port 0 takes a free one")
+      ->check(metp::HostPortError)
       ->capture_default_str();
   app.add_option("--http", config.http,
                  "HOST:PORT of /metrics, /healthz and the status page; port 0 takes a free one")
+      ->check(metp::HostPortError)
       ->capture_default_str();
   app.add_option("--ready-file", ready_file,
                  "written with the actual addresses, as JSON, when all is served");

@@ -1,7 +1,8 @@
 #pragma once
 
-// A server stream that writes as fast as its client reads: whenever the last write is done and there is news, it asks its
-// source for the next message. Nothing is queued, so a slow client costs one message. Used by the watching calls.
+// A server stream that writes as fast as its client reads: whenever the last write is done and there is news,
+// it asks its source for the next message. Nothing is queued, so a slow client costs one message. Used by the
+// watching calls.
 
 #include <functional>
 #include <memory>

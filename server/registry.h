@@ -10,10 +10,10 @@
 //       |                  |                                                        v
 //       +------------------+--------------------- hello ------------------------- LOST
 //
-// Time is the coordinator's steady clock alone: a worker is compared only with when it was itself last heard, so clocks
-// that disagree harm nobody. A session is one connection; what a replaced session still says is refused. An incarnation
-// is one life of the daemon: when it changes, the ranks of the old one are gone for certain (they die with their daemon).
-// Thread-safe.
+// Time is the coordinator's steady clock alone: a worker is compared only with when it was itself last heard,
+// so clocks that disagree harm nobody. A session is one connection; what a replaced session still says is
+// refused. An incarnation is one life of the daemon: when it changes, the ranks of the old one are gone for
+// certain (they die with their daemon). Thread-safe.
 
 #include <map>
 #include <memory>
@@ -47,13 +47,15 @@ class Registry {
     int64_t acknowledged = 0;              // last event of this incarnation already taken
     std::shared_ptr<WorkerLink> replaced;  // link of the session this one takes over from, if any
   };
-  /// AlreadyExists: a daemon of another incarnation is READY under that name. InvalidArgument: no name or incarnation.
+  /// AlreadyExists: a daemon of another incarnation is READY under that name. InvalidArgument: no name or
+  /// incarnation.
   absl::StatusOr<Connected> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link)
       METP_EXCLUDES(mutex_);
 
   /// Notes a sign of life. False if the session has been replaced, or its worker lost or gone.
   bool Heard(Session session) METP_EXCLUDES(mutex_);
-  /// Its connection broke: SUSPECT until it is back or the lease is over. Nothing if the session is not current.
+  /// Its connection broke: SUSPECT until it is back or the lease is over. Nothing if the session is not
+  /// current.
   void Disconnect(Session session) METP_EXCLUDES(mutex_);
   /// It left in good order.
   void Remove(Session session) METP_EXCLUDES(mutex_);
@@ -66,7 +68,8 @@ class Registry {
   int64_t Acknowledged(Session session) const METP_EXCLUDES(mutex_);
   void Acknowledge(Session session, int64_t sequence) METP_EXCLUDES(mutex_);
 
-  /// A process of an attempt that is over still runs there: no new ranks until it is gone. False if known already.
+  /// A process of an attempt that is over still runs there: no new ranks until it is gone. False if known
+  /// already.
   bool AddStale(const std::string& name, const RankId& rank) METP_EXCLUDES(mutex_);
   void ClearStale(const std::string& name, const RankId& rank) METP_EXCLUDES(mutex_);
 

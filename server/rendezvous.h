@@ -1,7 +1,8 @@
 #pragma once
 
-// The key-value rendezvous of running attempts: ranks leave their addresses under keys, others wait for them. Values are
-// small (addresses, communicator ids); tensors never pass here. Owned by the controller, used on its thread only.
+// The key-value rendezvous of running attempts: ranks leave their addresses under keys, others wait for them.
+// Values are small (addresses, communicator ids); tensors never pass here. Owned by the controller, used on
+// its thread only.
 
 #include <map>
 #include <string>
@@ -18,8 +19,8 @@ class RendezvousTable {
     std::string key, value;
   };
 
-  /// Keeps `value` and returns the answers to those who waited for it. Putting the same value again changes nothing;
-  /// AlreadyExists when another value stands there. InvalidArgument above 64 KiB.
+  /// Keeps `value` and returns the answers to those who waited for it. Putting the same value again changes
+  /// nothing; AlreadyExists when another value stands there. InvalidArgument above 64 KiB.
   absl::Status Put(const std::string& attempt, const std::string& key, const std::string& value,
                    std::vector<Answer>& answers);
   /// Answers at once if the key is there, otherwise when it is put.

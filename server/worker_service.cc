@@ -11,8 +11,8 @@
 namespace metp {
 namespace {
 
-/// One call of Session. Keeps itself until gRPC is done with it. incoming_ and session_ belong to whoever has the one
-/// message in hand: gRPC while reading, then the event loop.
+/// One call of Session. Keeps itself until gRPC is done with it. incoming_ and session_ belong to whoever has
+/// the one message in hand: gRPC while reading, then the event loop.
 class SessionReactor final : public grpc::ServerBidiReactor<v1::FromWorker, v1::ToWorker>,
                              public WorkerLink,
                              public std::enable_shared_from_this<SessionReactor> {

@@ -1,7 +1,8 @@
 #pragma once
 
-// gRPC adapter for worker daemons: one session per open call. A session reads one message, hands it to the event loop,
-// and reads the next when that one has been taken; so an overloaded coordinator slows its workers instead of growing.
+// gRPC adapter for worker daemons: one session per open call. A session reads one message, hands it to the
+// event loop, and reads the next when that one has been taken; so an overloaded coordinator slows its workers
+// instead of growing.
 
 #include "metp/v1/worker_service.grpc.pb.h"
 #include "server/event_loop.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// Wall and steady time behind one interface, so that leases, deadlines and time stamps can be tested with a clock that
-// moves only when told (tests/support/fake_clock.h). Thread-safe.
+// Wall and steady time behind one interface, so that leases, deadlines and time stamps can be tested with a
+// clock that moves only when told (tests/support/fake_clock.h). Thread-safe.
 
 #include <chrono>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// absl::Status to and from grpc::Status: same codes, same message. Included by service adapters and clients only.
+// absl::Status to and from grpc::Status: same codes, same message. Included by service adapters and clients
+// only.
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The small HTTP server of the two daemons: a handful of GET pages made on demand (/metrics, /healthz, /). Handlers run
-// on the server's own threads and must be thread-safe.
+// The small HTTP server of the two daemons: a handful of GET pages made on demand (/metrics, /healthz, /).
+// Handlers run on the server's own threads and must be thread-safe.
 
 #include <functional>
 #include <map>

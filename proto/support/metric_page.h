@@ -1,7 +1,8 @@
 #pragma once
 
-// One scrape of /metrics, built from the present state: families in order of first mention, samples as given. State that
-// is gone is simply not mentioned, so no series outlives what it describes. Not thread-safe; one page per scrape.
+// One scrape of /metrics, built from the present state: families in order of first mention, samples as given.
+// State that is gone is simply not mentioned, so no series outlives what it describes. Not thread-safe; one
+// page per scrape.
 
 #include <map>
 #include <string>

@@ -1,8 +1,9 @@
 #pragma once
 
-// Who starts next, as a pure function: a picture of what waits and what is free goes in, decisions come out. First come,
-// first served; a gang gets all its workers or none. A job that needs more workers than are there at all keeps nobody
-// waiting; one that only waits for others to finish does, so that a large job is not passed by for ever.
+// Who starts next, as a pure function: a picture of what waits and what is free goes in, decisions come out.
+// First come, first served; a gang gets all its workers or none. A job that needs more workers than are there
+// at all keeps nobody waiting; one that only waits for others to finish does, so that a large job is not
+// passed by for ever.
 
 #include <string>
 #include <vector>

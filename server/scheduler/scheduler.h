@@ -1,7 +1,7 @@
 #pragma once
 
-// The acting half of scheduling: takes a picture of jobs and workers, asks the policy, carries its decisions out. The one
-// place where attempts begin. Called by the controller on its thread.
+// The acting half of scheduling: takes a picture of jobs and workers, asks the policy, carries its decisions
+// out. The one place where attempts begin. Called by the controller on its thread.
 
 #include "server/job_table.h"
 #include "server/registry.h"

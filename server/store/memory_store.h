@@ -1,6 +1,7 @@
 #pragma once
 
-// The store that forgets when the process ends: for tests and for coordinators whose jobs need not survive them.
+// The store that forgets when the process ends: for tests and for coordinators whose jobs need not survive
+// them.
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,5 @@
-// The whole system on loopback, real programs, with ranks that do what a script says: lives and deaths of jobs.
+// The whole system on loopback, real programs, with ranks that do what a script says: lives and deaths of
+// jobs.
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
-// A rank that does what its script says: speaks the rank protocol, trains nothing. The script is the job's first
-// data.source, a text file with one act a line, "WHO: ACT", where WHO is a rank or `all`; a rank does its acts in order
-// and then reports success.
+// A rank that does what its script says: speaks the rank protocol, trains nothing. The script is the job's
+// first data.source, a text file with one act a line, "WHO: ACT", where WHO is a rank or `all`; a rank does
+// its acts in order and then reports success.
 //
 //   print TEXT          one line of output            steps N        N step reports
 //   meet                rendezvous with all ranks     touch FILE     makes a file
@@ -97,7 +97,8 @@ class FakeRank {
     }
   }
 
-  /// Numbers that a test can know beforehand: loss 1/step, one MiB of weights and half of ring per rank number + 1.
+  /// Numbers that a test can know beforehand: loss 1/step, one MiB of weights and half of ring per rank
+  /// number + 1.
   void Step() {
     v1::FromRank message;
     v1::StepReport& step = *message.mutable_step();

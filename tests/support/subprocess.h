@@ -1,7 +1,7 @@
 #pragma once
 
-// A program under test: started with its output in pipes, waited for by condition and deadline, never by sleeping. Killed
-// when its handle goes, and when the test dies. One thread at a time.
+// A program under test: started with its output in pipes, waited for by condition and deadline, never by
+// sleeping. Killed when its handle goes, and when the test dies. One thread at a time.
 
 #include <sys/types.h>
 

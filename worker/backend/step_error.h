@@ -1,7 +1,7 @@
 #pragma once
 
 // How a training step fails: out of memory or a broken ring, from deep inside a unit. The engine's code stays
-// free of error plumbing; the one place that catches this is Trainer::Step, which hands the Status on.
+// free of error plumbing; the rank (Trainer, RunRank) catches it and hands the Status on.
 // Nothing else throws or catches.
 
 #include <exception>

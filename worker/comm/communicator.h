@@ -57,7 +57,7 @@ class Communicator {
   /// Queues one hop behind the hops before it and behind `after` of the compute stream. Never blocks.
   virtual HopId Post(Exchange exchange, const Event& after) = 0;
   /// The compute stream waits until `hop` is done. Unavailable: a peer is gone (named); DeadlineExceeded;
-  /// Cancelled: Abort.
+  /// after Abort its reason. Once it has failed, nothing touches the buffers of any hop any more.
   virtual absl::Status Await(HopId hop) = 0;
 
   /// Sums `values` over all ranks, in place, the same bits on every rank. fp32 or fp64, contiguous. Blocks.

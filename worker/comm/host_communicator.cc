@@ -93,7 +93,10 @@ absl::Status HostCommunicator::Await(HopId hop) {
     waited = true;
     finished_.Wait(mutex_);
   }
-  METP_RETURN_IF_ERROR(failure_);
+  if (!failure_.ok()) {
+    while (running_) finished_.Wait(mutex_);  // the hop's buffers are the caller's to free now
+    return failure_;
+  }
   const auto it = std::find_if(done_.begin(), done_.end(), [&](const Done& done) { return done.id == hop; });
   if (it == done_.end()) return absl::OkStatus();  // awaited before
 

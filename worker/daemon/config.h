@@ -1,6 +1,7 @@
 #pragma once
 
-// Every tunable of the worker daemon, with its unit, default and what changes when it moves. Filled by main, read by all.
+// Every tunable of the worker daemon, with its unit, default and what changes when it moves. Filled by main,
+// read by all.
 
 #include <chrono>
 #include <cstddef>
@@ -20,12 +21,13 @@ struct WorkerConfig {
   std::string address = "127.0.0.1";
   std::string rank_program;
 
-  /// Between signs of life. Longer than a third of the coordinator's suspect_after makes healthy workers look dead.
+  /// Between signs of life. Longer than a third of the coordinator's suspect_after makes healthy workers look
+  /// dead.
   std::chrono::milliseconds heartbeat{1000};
   /// Silence of the coordinator after which the connection is given up and dialled anew.
   std::chrono::milliseconds coordinator_silence{10000};
-  /// Wait before dialling again: doubles from the first to the last, each with up to half of it taken off at random, so
-  /// that workers do not all return at once.
+  /// Wait before dialling again: doubles from the first to the last, each with up to half of it taken off at
+  /// random, so that workers do not all return at once.
   std::chrono::milliseconds first_backoff{200};
   std::chrono::milliseconds last_backoff{5000};
 
@@ -34,7 +36,8 @@ struct WorkerConfig {
   /// How long a leaving worker waits for the coordinator to acknowledge what it knows.
   std::chrono::milliseconds leave_grace{5000};
 
-  /// What is kept while the coordinator does not acknowledge; beyond it the oldest steps and output are dropped.
+  /// What is kept while the coordinator does not acknowledge; beyond it the oldest steps and output are
+  /// dropped.
   size_t outbox_bytes = 16 << 20;
   /// Of one message; gRPC refuses 4 MiB.
   size_t batch_bytes = 512 << 10;

@@ -20,8 +20,8 @@ namespace metp {
 
 class Daemon {
  public:
-  /// `on_welcome`: the coordinator has taken this worker in, first time or again; `on_trouble`: why it is without one.
-  /// Both on other threads.
+  /// `on_welcome`: the coordinator has taken this worker in, first time or again; `on_trouble`: why it is
+  /// without one. Both on other threads.
   struct Events {
     std::function<void()> on_welcome;
     std::function<void(const std::string&)> on_trouble;

@@ -1,4 +1,5 @@
-// metp-worker: one per device. Keeps a session with the coordinator, starts and stops its ranks, serves their metrics.
+// metp-worker: one per device. Keeps a session with the coordinator, starts and stops its ranks, serves their
+// metrics.
 
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "CLI/CLI.hpp"
 #include "proto/support/mutex.h"
+#include "proto/support/names.h"
 #include "proto/support/version.h"
 #include "worker/daemon/daemon.h"
 
@@ -100,9 +102,13 @@ int main(int argc, char** argv) {
   int grace_ms = static_cast<int>(config.stop_grace.count());
   CLI::App app{"Runs the ranks of training jobs on one device"};
   app.set_version_flag("--version", metp::kVersion);
-  app.add_option("--coordinator", config.coordinator, "HOST:PORT to dial")->capture_default_str();
-  app.add_option("--name", config.name, "name in the cluster; unique; default: the host's name");
+  app.add_option("--coordinator", config.coordinator, "HOST:PORT to dial")
+      ->check(metp::HostPortError)
+      ->capture_default_str();
+  app.add_option("--name", config.name, "name in the cluster; unique; default: the host's name")
+      ->check(metp::NameError);
   app.add_option("--http", config.http, "HOST:PORT of /metrics and /healthz; port 0 takes a free one")
+      ->check(metp::HostPortError)
       ->capture_default_str();
   app.add_option("--threads", config.threads, "compute threads of a rank; 0: all cores")
       ->capture_default_str()

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the ranks of this worker have reported, as Prometheus series. Reports update plain numbers under one lock; text is
-// made at the scrape. A rank's series go some time after its end (WorkerConfig::metrics_kept), or at once when the next
-// rank starts. Names and labels: the table in server/http/README.md. Thread-safe.
+// What the ranks of this worker have reported, as Prometheus series. Reports update plain numbers under one
+// lock; text is made at the scrape. A rank's series go some time after its end (WorkerConfig::metrics_kept),
+// or at once when the next rank starts. Names and labels: the table in server/http/README.md. Thread-safe.
 
 #include <map>
 #include <optional>

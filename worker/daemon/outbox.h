@@ -1,7 +1,8 @@
 #pragma once
 
-// What the worker has to tell the coordinator, kept until acknowledged, sent again in the next session. Bounded: under a
-// long silence the oldest steps and output lines go (and are counted); what moves a job's state never does. Thread-safe.
+// What the worker has to tell the coordinator, kept until acknowledged, sent again in the next session.
+// Bounded: under a long silence the oldest steps and output lines go (and are counted); what moves a job's
+// state never does. Thread-safe.
 
 #include <cstdint>
 #include <functional>

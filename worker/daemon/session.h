@@ -1,7 +1,8 @@
 #pragma once
 
-// The worker's session with its coordinator: dials, says hello, keeps alive, empties the outbox, hands commands on; when
-// the connection breaks or the coordinator falls silent, dials again with growing, jittered waits. Ranks run on meanwhile.
+// The worker's session with its coordinator: dials, says hello, keeps alive, empties the outbox, hands
+// commands on; when the connection breaks or the coordinator falls silent, dials again with growing, jittered
+// waits. Ranks run on meanwhile.
 //
 // Threads: one of its own for time (heartbeats, waits); gRPC's for what arrives, on which nothing blocks.
 
@@ -36,8 +37,8 @@ class Session {
   ~Session();
 
   void Start();
-  /// Waits until everything in the outbox is acknowledged (at most the leave grace), says goodbye, ends. The outbox gets
-  /// nothing more.
+  /// Waits until everything in the outbox is acknowledged (at most the leave grace), says goodbye, ends. The
+  /// outbox gets nothing more.
   void Leave() METP_EXCLUDES(mutex_);
 
  private:

@@ -1,12 +1,13 @@
 #pragma once
 
-// Starts, feeds, stops and buries rank processes. Commands come from the session; everything the ranks say goes to the
-// outbox. One rank process per (attempt, rank); a command for one that is not here is answered with its end.
+// Starts, feeds, stops and buries rank processes. Commands come from the session; everything the ranks say
+// goes to the outbox. One rank process per (attempt, rank); a command for one that is not here is answered
+// with its end.
 //
 // Stopping: SIGTERM, after the grace SIGKILL; a rank counts as ended only when its process is gone.
 //
-// Threads: commands are queued from any thread and carried out on the supervisor's own; reports of ranks are forwarded
-// on the thread of their process.
+// Threads: commands are queued from any thread and carried out on the supervisor's own; reports of ranks are
+// forwarded on the thread of their process.
 
 #include <functional>
 #include <map>

@@ -1,6 +1,7 @@
 #pragma once
 
-// Output of a process is bytes; a protobuf string must be UTF-8, or the whole message is refused by its reader.
+// Output of a process is bytes; a protobuf string must be UTF-8, or the whole message is refused by its
+// reader.
 
 #include <string>
 #include <string_view>

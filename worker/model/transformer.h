@@ -5,6 +5,7 @@
 //
 // Kept per layer (recompute `selective`): X, O, LSE. Everything else of the layer is made again in backward.
 
+#include <memory>
 #include <vector>
 
 #include "worker/model/batch.h"

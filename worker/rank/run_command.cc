@@ -12,6 +12,9 @@ namespace metp {
 
 namespace {
 
+constexpr int kMostRanks = 256;  // threads or processes that one machine is asked to run
+constexpr int kMostThreads = 1024;
+
 struct Arguments {
   std::string file, comm = "local", output = "text";
   int ranks = 0, threads = 0;
@@ -29,6 +32,12 @@ int Run(const Arguments& arguments) {
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
   if (!job.ok()) return Fail(job.status(), 2);
 
+  if (job->parallel().degree() > kMostRanks) {
+    return Fail(ProblemInJobFile(arguments.file, overrides, "parallel.degree",
+                                 "found " + std::to_string(job->parallel().degree()) + ", expected at most " +
+                                     std::to_string(kMostRanks) + " ranks on one machine"),
+                2);
+  }
   // Bad data is said before anything is started, with its place in the job file.
   if (const absl::Status data = Dataset::Open(*job).status(); !data.ok()) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "data.source", std::string(data.message())), 2);
@@ -52,7 +61,9 @@ int Run(const Arguments& arguments) {
       arguments.comm == "gloo" ? RunGloo(request, self, on_step) : RunLocal(request, on_step);
   if (!record.ok()) return Fail(record.status(), 1);
   const nlohmann::ordered_json report = RunReport(request, *record);
-  std::cout << (json ? report.dump(2) + "\n" : RunSummary(report));
+  std::cout << (json ? report.dump(2) + "\n" : RunSummary(report)) << std::flush;
+  if (!std::cout || std::ferror(stdout))
+    return Fail(absl::DataLossError("the output could not be written"), 1);
   return 0;
 }
 
@@ -63,11 +74,11 @@ int RunCommand(int argc, char** argv) {
   CLI::App app{"Trains a job on this machine, without any service", "metp-rank run"};
   app.add_option("-f,--file", arguments.file, "job file")->required();
   app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, kMostRanks));
   app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
       ->check(CLI::IsMember({"local", "gloo"}));
   app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, kMostThreads));
   app.add_option("--set", arguments.set,
                  "key=value: replaces a value of the job file, such as train.steps=10")
       ->allow_extra_args(false);

@@ -34,20 +34,23 @@ class Supervisor {
     record_.sgemm_flops_per_second.resize(p_);
   }
 
+  ~Supervisor() { StopAll(); }
+
   absl::StatusOr<RunRecord> Run(const std::string& program) {
     for (int rank = 0; rank < p_; ++rank) {
-      METP_ASSIGN_OR_RETURN(processes_[rank], Spawn(program, rank));
+      METP_ASSIGN_OR_RETURN(auto process, Spawn(program, rank));
+      MutexLock lock(mutex_);
+      processes_[rank] = std::move(process);
     }
-    for (int rank = 0; rank < p_; ++rank) METP_RETURN_IF_ERROR(Order(rank));
+    // A rank that is gone already is seen by its exit.
+    for (int rank = 0; rank < p_; ++rank) Order(rank).IgnoreError();
     AwaitEndOrFailure();
-    for (const auto& process : processes_) process->Kill();
-    for (const auto& process : processes_) process->Wait();
+    StopAll();
     std::vector<absl::Status> statuses;
     {
       MutexLock lock(mutex_);
       for (const auto& ended : ended_) statuses.push_back(ended.value_or(absl::OkStatus()));
     }
-    processes_.clear();
     METP_RETURN_IF_ERROR(FirstCause(statuses));
     return std::move(record_);
   }
@@ -75,36 +78,56 @@ class Supervisor {
     start.set_attempt("run");
     start.set_address("127.0.0.1");
     start.set_measure_sgemm(true);
-    return processes_[rank]->Send(message);
+    return ProcessOf(rank)->Send(message);
+  }
+
+  /// Never null once Order has been called for the rank, and until the supervisor goes.
+  RankProcess* ProcessOf(int rank) METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return processes_[rank].get();
+  }
+
+  void StopAll() {
+    std::vector<RankProcess*> processes;
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      for (const auto& process : processes_) {
+        if (process) processes.push_back(process.get());
+      }
+    }
+    for (RankProcess* process : processes) process->Kill();
+    for (RankProcess* process : processes) process->Wait();
   }
 
   void OnMessage(int rank, const v1::FromRank& message) {
-    MutexLock lock(mutex_);
-    switch (message.kind_case()) {
-      case v1::FromRank::kPut:
-        if (absl::Status put = hub_.Put(message.put().key(), message.put().value()); !put.ok())
-          End(rank, put);
-        break;
-      case v1::FromRank::kGet:
-        hub_.Get(message.get().key(), [this, rank, key = message.get().key()](const std::string& value) {
-          v1::ToRank reply;
-          reply.mutable_value()->set_key(key);
-          reply.mutable_value()->set_value(value);
-          // A rank asks only once it has been given its start order, so its process is known. One that is
-          // gone is seen by its exit.
-          processes_[rank]->Send(reply).IgnoreError();
-        });
-        break;
-      case v1::FromRank::kStep:
+    if (message.has_step()) {
+      {
+        MutexLock lock(mutex_);
         record_.steps[rank].push_back(message.step());
-        if (rank == 0) on_step_(message.step());
-        break;
-      case v1::FromRank::kResult:
-        results_[rank] = message.result();
-        break;
-      default:
-        break;
+      }
+      if (rank == 0) on_step_(message.step());  // may block: not under the lock
+      return;
     }
+    MutexLock lock(mutex_);
+    if (message.has_put()) {
+      const absl::Status put = hub_.Put(message.put().key(), message.put().value());
+      if (!put.ok()) End(rank, put);
+    } else if (message.has_get()) {
+      // Answered under the lock, by whichever message brings the key; the rank has its start order, so its process is there.
+      hub_.Get(message.get().key(), [this, rank, key = message.get().key()](const std::string& value) {
+        v1::ToRank reply;
+        reply.mutable_value()->set_key(key);
+        reply.mutable_value()->set_value(value);
+        Reply(rank, reply);
+      });
+    } else if (message.has_result()) {
+      results_[rank] = message.result();
+    }
+  }
+
+  void Reply(int rank, const v1::ToRank& reply) METP_ATTRIBUTE(no_thread_safety_analysis) {
+    processes_[rank]->Send(reply).IgnoreError();  // a rank that is gone is seen by its exit
   }
 
   void OnExit(int rank, const RankExit& exit) {
@@ -158,8 +181,9 @@ class Supervisor {
   RunRecord record_;  // guarded by mutex_ while ranks run
   std::vector<std::optional<absl::Status>> ended_ METP_GUARDED_BY(mutex_);
   std::vector<std::optional<v1::RankResult>> results_ METP_GUARDED_BY(mutex_);
-  bool stopping_ METP_GUARDED_BY(mutex_) = false;        // what ends from now on was ended by us
-  std::vector<std::unique_ptr<RankProcess>> processes_;  // all spawned before the first start order
+  bool stopping_ METP_GUARDED_BY(mutex_) = false;  // what ends from now on was ended by us
+  std::vector<std::unique_ptr<RankProcess>> processes_
+      METP_GUARDED_BY(mutex_);  // all spawned before the first start order
 };
 
 }  // namespace

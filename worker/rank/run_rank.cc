@@ -1,6 +1,7 @@
 #include "worker/rank/run_rank.h"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 #include "proto/support/status_macros.h"
@@ -33,7 +34,14 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& c
 
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator,
                                        const Dataset& dataset, const OnStep& on_step) {
-  absl::StatusOr<v1::RankResult> result = Train(start, communicator, dataset, on_step);
+  absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
+  try {
+    result = Train(start, communicator, dataset, on_step);
+  } catch (const StepError& error) {  // the backend's own workspace
+    result = error.status();
+  } catch (const std::bad_alloc&) {
+    result = absl::ResourceExhaustedError("the host has no memory left for what this rank sets up");
+  }
   if (!result.ok()) communicator.Abort(result.status());
   return result;
 }

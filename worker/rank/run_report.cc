@@ -35,7 +35,7 @@ Json Passes(const std::vector<v1::StepReport>& steps) {
 }
 
 Json Rank(const std::vector<v1::StepReport>& steps) {
-  const v1::StepReport& last = steps.back();
+  const v1::StepReport last = steps.empty() ? v1::StepReport() : steps.back();
   Json categories = Json::object();
   for (int i = 0; i < kMemoryCategories; ++i) {
     const std::string name(MemoryCategoryName(static_cast<MemoryCategory>(i)));
@@ -68,7 +68,8 @@ Json Overlap(const Json& ranks) {
 
 Json RunReport(const RunRequest& request, const RunRecord& record) {
   const std::vector<v1::StepReport>& steps = record.steps.at(0);
-  Json report = {{"name", request.job.name()}, {"first_step", steps.front().step()}};
+  Json report = {{"name", request.job.name()}, {"first_step", steps.empty() ? 1 : steps.front().step()}};
+  for (const char* key : {"losses", "grad_norms", "step_seconds"}) report[key] = Json::array();
   double seconds = 0, tokens = 0, flops = 0;
   for (const v1::StepReport& step : steps) {
     report["losses"].push_back(step.loss());
@@ -80,9 +81,9 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   }
   const double sgemm =
       std::accumulate(record.sgemm_flops_per_second.begin(), record.sgemm_flops_per_second.end(), 0.0);
-  report["tokens_per_second"] = tokens / seconds;
+  report["tokens_per_second"] = seconds > 0 ? tokens / seconds : 0;
   report["sgemm_flops_per_second"] = sgemm;
-  report["mfu"] = flops / seconds / sgemm;
+  report["mfu"] = seconds > 0 && sgemm > 0 ? flops / seconds / sgemm : 0;
   Json ranks = Json::array();
   for (const auto& rank : record.steps) ranks.push_back(Rank(rank));
   report["overlap"] = Overlap(ranks);

@@ -29,9 +29,8 @@ struct AttentionShape {
   int64_t tile_rows = 0;  // query rows of a tiled block; 0: the whole chunk
 };
 
-/// One layer's attention matrices on this rank, or their gradients: one GroupShard per head group. Biases are
-/// whole
-/// ([1, a d], [1, g d], [1, g d]) or empty.
+/// One layer's attention matrices on this rank, or their gradients: one GroupShard per head group. Biases
+/// are whole ([1, a d], [1, g d], [1, g d]) or empty.
 struct AttentionParameters {
   std::vector<GroupShard> groups;
   Matrix bq, bk, bv;

@@ -13,8 +13,8 @@
 
 namespace metp {
 
-/// This rank's rows of one head group's weights, or of their gradients. h is cut over ranks; w = (a + 2g) d /
-/// c.
+/// This rank's rows of one head group's weights, or of their gradients. h is cut over ranks,
+/// w = (a + 2g) d / c.
 struct GroupShard {
   Matrix qkv;    // [h/p, w]: columns Q | K | V
   Matrix out_t;  // [h/p, a d / c]: Wo of the group, transposed

@@ -1,6 +1,7 @@
 #include "worker/ring/ring.h"
 
 #include <chrono>
+#include <cstdlib>
 
 namespace metp {
 
@@ -49,7 +50,7 @@ PassTable Ring::TakeTimes() {
   size_t next = 0;
   for (const HopRecord& record : communicator_.TakeRecords()) {
     while (next < hops_.size() && hops_[next].first != record.hop) ++next;
-    if (next == hops_.size()) break;
+    if (next == hops_.size()) std::abort();  // records come in the order posted
     PassSeconds& seconds = times_[static_cast<int>(hops_[next].second)];
     seconds.communication += record.communication;
     seconds.exposed += record.exposed;

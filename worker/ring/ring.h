@@ -5,9 +5,8 @@
 // A pass is p steps. In each, one hop of whatever is aboard (a group of sends to rank r + 1 and receives from
 // r - 1) runs on the communication stream while the compute stream runs the step's unit:
 //
-//     comm      wait for compute t-1 | hop t: send what was worked on, receive what comes next
-//     compute                        | unit(t)                                               | wait for hop t
-//     | arrivals
+//     comm      wait for compute t-1 | hop t: send, receive |
+//     compute                        | unit(t)              | wait for hop t | arrivals
 //
 // These two waits, one each way, are all the ordering there is, and both are needed:
 //   hop t waits for compute t-1   it sends what compute t-1 wrote and overwrites what compute t-1 read
@@ -66,7 +65,8 @@ class Ring {
 
   /// What each pass cost since the last call.
   PassTable TakeTimes();
-  /// Payload bytes sent since the ring was made; up to date after TakeTimes.
+  /// Payload bytes that hops have sent since the ring was made (all-reduces aside); up to date after
+  /// TakeTimes.
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:

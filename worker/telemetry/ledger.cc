@@ -1,6 +1,6 @@
 #include "worker/telemetry/ledger.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 

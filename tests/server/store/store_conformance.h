@@ -1,6 +1,7 @@
 #pragma once
 
-// What every store must do. An implementation's test makes a StoreFactory and instantiates StoreConformance with it.
+// What every store must do. An implementation's test makes a StoreFactory and instantiates StoreConformance
+// with it.
 
 #include <gmock/gmock.h>
 

@@ -48,7 +48,18 @@ void ReadResult(const std::string& path, Result& result) {
   }
 }
 
-/// argv: golden-rank MODEL RANK PACKED FILE --fd N
+/// Every head group count, with and without row tiles, both kinds of attention.
+std::vector<Cut> Cuts() {
+  std::vector<Cut> cuts;
+  for (int c : {1, 2, 3}) {
+    for (int64_t tile_rows : {0, 2}) {
+      for (bool tiled : {false, true}) cuts.push_back({kRanks, c, tile_rows, tiled});
+    }
+  }
+  return cuts;
+}
+
+/// argv: golden-rank MODEL RANK PACKED FILE --fd N. Leaves FILE.0, FILE.1, ... for the cuts.
 int RunRankProcess(char** argv) {
   const std::string name = argv[2], path = argv[5];
   const int rank = std::stoi(argv[3]);
@@ -62,9 +73,12 @@ int RunRankProcess(char** argv) {
   }
   const Golden golden = Golden::Load(name);
   try {
-    GoldenRank model(golden, {kRanks, 2, 0, false}, **communicator);
-    const StepTotals totals = model.Gradients(packed);
-    WriteResult(path, totals.loss, model);
+    int number = 0;
+    for (const Cut& cut : Cuts()) {
+      GoldenRank model(golden, cut, **communicator);
+      const StepTotals totals = model.Gradients(packed);
+      WriteResult(path + "." + std::to_string(number++), totals.loss, model);
+    }
     ThrowIfError((*communicator)->Barrier());
   } catch (const StepError& error) {
     std::fprintf(stderr, "%s\n", error.what());
@@ -128,13 +142,16 @@ TEST_P(GlooGolden, ThreeProcessesEqualTheReference) {
     const TempFolder folder;
     Ranks ranks;
     ranks.Run(GetParam(), packed, folder.path());
-    Result result;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      ReadResult(Ranks::Path(folder.path(), rank), result);
-      const double loss = golden.meta.at(packed ? "loss_packed" : "loss");
-      EXPECT_NEAR(result.loss, loss, 2e-5 * loss);
+    for (size_t cut = 0; cut < Cuts().size(); ++cut) {
+      SCOPED_TRACE(::testing::Message() << "cut " << cut << (packed ? ", packed" : ""));
+      Result result;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        ReadResult(Ranks::Path(folder.path(), rank) + "." + std::to_string(cut), result);
+        const double loss = golden.meta.at(packed ? "loss_packed" : "loss");
+        EXPECT_NEAR(result.loss, loss, 2e-5 * loss);
+      }
+      ExpectEqualsGolden(golden, packed ? "grad_packed." : "grad.", result.gradients);
     }
-    ExpectEqualsGolden(golden, packed ? "grad_packed." : "grad.", result.gradients);
   }
 }
 

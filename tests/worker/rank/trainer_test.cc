@@ -47,12 +47,19 @@ class TrainerTest : public ::testing::Test {
       MemoryLedger ledger;
       const auto backend = MakeCpuBackend(1, ledger);
       auto trainer = Trainer::Create(job, plan, *backend, communicator, **dataset);
-      ASSERT_TRUE(trainer.ok()) << trainer.status();
+      if (!trainer.ok()) {
+        ADD_FAILURE() << trainer.status();
+        communicator.Abort(trainer.status());
+        return;
+      }
       while (!(*trainer)->done()) {
         const auto report = (*trainer)->Step();
         if (rank == 0 && report.ok()) losses.push_back(report->loss());
         if (rank == 0) end = report.status();
-        if (!report.ok()) return;
+        if (!report.ok()) {
+          communicator.Abort(report.status());
+          return;
+        }
       }
     });
     return {losses, end};
@@ -117,12 +124,34 @@ TEST_F(TrainerTest, AShareThatDoesNotFitIsRefusedWithTheCategories) {
   const auto dataset = Dataset::Open(job);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   const auto communicators = MakeLocalCommunicators(1);
-  MemoryLedger ledger(700 << 10);
+  MemoryLedger unbounded;
+  {
+    const auto backend = MakeCpuBackend(1, unbounded);
+    auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], **dataset);
+    ASSERT_TRUE(trainer.ok() && (*trainer)->Step().ok());
+  }
+  // One byte less than a step needs.
+  MemoryLedger ledger(unbounded.peak_total() - 1);
   const auto backend = MakeCpuBackend(1, ledger);
   auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], **dataset);
-  const absl::Status status = trainer.ok() ? (*trainer)->Step().status() : trainer.status();
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const absl::Status status = (*trainer)->Step().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(std::string(status.message()).find("activations"), std::string::npos) << status;
+  EXPECT_NE(
+      std::string(status.message()).find("of " + std::to_string(unbounded.peak_total() - 1) + " are held"),
+      std::string::npos)
+      << status;
+}
+
+TEST_F(TrainerTest, MoreRanksThanRowsOfAnythingStillTrain) {
+  const std::vector<std::string> tiny = {"model.hidden=6", "model.heads=3", "model.kv_heads=3",
+                                         "model.ffn=2"};
+  auto with_degree = [&](const std::string& degree) {
+    std::vector<std::string> overrides = tiny;
+    overrides.push_back("parallel.degree=" + degree);
+    return Train(Job(overrides)).first;
+  };
+  ExpectNear(with_degree("8"), with_degree("1"), 1e-4);
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 // metpctl: the command line. Data on stdout, messages on stderr, exit codes in exit_codes.h.
 
 #include <csignal>
+#include <cstdlib>
 
 #include "client/command.h"
 #include "proto/support/names.h"
 #include "proto/support/version.h"
 
 int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
   std::signal(SIGPIPE, SIG_DFL);  // `metpctl logs | head` ends quietly
   metp::Globals globals;
   CLI::App app{"Submits training jobs to a metp coordinator and watches over them"};

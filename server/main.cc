@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -62,6 +63,7 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
 
   metp::CoordinatorConfig config;
   std::string ready_file;

@@ -9,7 +9,7 @@
 
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
-  std::signal(SIGPIPE, SIG_DFL);  // `metpctl logs | head` ends quietly
+  std::signal(SIGPIPE, SIG_DFL);        // `metpctl logs | head` ends quietly
   metp::Globals globals;
   CLI::App app{"Submits training jobs to a metp coordinator and watches over them"};
   app.set_version_flag("--version", metp::kVersion);

@@ -23,7 +23,7 @@ build=(
 test=(
   libgtest-dev libgmock-dev
   clang-14 clang-tidy-14 clang-format-14
-  libclang-rt-14-dev libomp-14-dev                  # sanitizers, fuzzer and OpenMP for clang
+  libclang-rt-14-dev libomp-14-dev llvm-14          # sanitizers, fuzzer, OpenMP and symbolizer for clang
   shellcheck curl procps
   python3 python3-numpy                             # the executable specification
 )

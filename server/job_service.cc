@@ -34,8 +34,9 @@ grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* contex
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post([reactor, request, response](Controller& controller) {
     absl::StatusOr<v1::JobStatus> status = controller.Submit(request->request_id(), request->job());
-    if (status.ok()) *response->mutable_status() = *std::move(status);
-    reactor->Finish(ToGrpc(status.status()));
+    const absl::Status outcome = status.status();
+    if (outcome.ok()) *response->mutable_status() = *std::move(status);
+    reactor->Finish(ToGrpc(outcome));
   });
   return reactor;
 }
@@ -46,8 +47,9 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post([reactor, request, response](Controller& controller) {
     absl::StatusOr<v1::JobStatus> status = controller.Cancel(request->job());
-    if (status.ok()) *response = *std::move(status);
-    reactor->Finish(ToGrpc(status.status()));
+    const absl::Status outcome = status.status();
+    if (outcome.ok()) *response = *std::move(status);
+    reactor->Finish(ToGrpc(outcome));
   });
   return reactor;
 }
@@ -57,8 +59,9 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
   const absl::StatusOr<std::string> id = jobs_.Find(request->job());
   if (!id.ok()) return Finish(context, id.status());
   absl::StatusOr<v1::JobStatus> status = jobs_.Get(*id);
-  if (status.ok()) *response = *std::move(status);
-  return Finish(context, status.status());
+  const absl::Status outcome = status.status();
+  if (outcome.ok()) *response = *std::move(status);
+  return Finish(context, outcome);
 }
 
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,

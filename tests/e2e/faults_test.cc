@@ -217,6 +217,30 @@ TEST(Services, DropOutputAndSaySo) {
   EXPECT_THAT(logs.out, HasSubstr("[0] line 99999\n"));
 }
 
+TEST(Services, KillARankThatANewCoordinatorDoesNotKnow) {
+  Cluster cluster(Fake(1));
+  const std::string id =
+      Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: print up\nall: hang\n")}));
+  ASSERT_NE(cluster.StartCtl({"logs", id, "-f"})->ReadUntil("up"), "");
+  const pid_t pid = std::stoi(cluster.JobField(id, "ranks.0.pid"));
+  const auto watch = cluster.StartCtl({"watch", id});
+  ASSERT_NE(watch->ReadErrorUntil("RUNNING"), "");
+  cluster.coordinator().Signal(SIGKILL);
+  const Subprocess::Exit lost = watch->Wait();
+  EXPECT_EQ(lost.code, 3);
+  EXPECT_THAT(lost.error, HasSubstr("metpctl watch " + id));
+  ASSERT_NE(cluster.worker(0).ReadErrorUntil("no session with"), "");
+  EXPECT_EQ(kill(pid, 0), 0);  // it trains on
+
+  Subprocess again(
+      {Cluster::Program("metp-coordinator"), "--listen", cluster.address(), "--http", "127.0.0.1:0"});
+  ASSERT_NE(cluster.worker(0).ReadUntil(" ready: "), "");
+  // A job for the same worker starts when the old process is gone.
+  EXPECT_EQ(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("next", 1, "all: steps 1\n"), "--watch"}).code,
+            0);
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
 TEST(Services, StopCleanlyOnSigterm) {
   Cluster cluster(Fake(1));
   cluster.coordinator().Signal(SIGTERM);

@@ -42,9 +42,9 @@ void ParameterLayout::AddLayer(int l) {
   if (!c_.llama) {
     layer.n1b = AddVector(prefix + "n1.b", c_.h);
     layer.n2b = AddVector(prefix + "n2.b", c_.h);
-    layer.bq = AddVector(prefix + "bq", c_.a * c_.d);
-    layer.bk = AddVector(prefix + "bk", c_.g * c_.d);
-    layer.bv = AddVector(prefix + "bv", c_.g * c_.d);
+    layer.bq = AddVector(prefix + "bq", int64_t{c_.a} * c_.d);
+    layer.bk = AddVector(prefix + "bk", int64_t{c_.g} * c_.d);
+    layer.bv = AddVector(prefix + "bv", int64_t{c_.g} * c_.d);
     layer.bo = AddVector(prefix + "bo", c_.h);
     layer.b1 = AddVector(prefix + "b1", c_.f);
     layer.b2 = AddVector(prefix + "b2", c_.h);
@@ -94,9 +94,9 @@ ModelView ParameterLayout::View(const Matrix& matrices, const Matrix& vectors) c
       out.attention.groups.push_back({matrices.Reshape(layer.qkv[i], h_.size(), q + 2 * kv),
                                       matrices.Reshape(layer.out_t[i], h_.size(), q)});
     }
-    out.attention.bq = vector(layer.bq, c_.a * c_.d);
-    out.attention.bk = vector(layer.bk, c_.g * c_.d);
-    out.attention.bv = vector(layer.bv, c_.g * c_.d);
+    out.attention.bq = vector(layer.bq, int64_t{c_.a} * c_.d);
+    out.attention.bk = vector(layer.bk, int64_t{c_.g} * c_.d);
+    out.attention.bv = vector(layer.bv, int64_t{c_.g} * c_.d);
     out.mlp.shard = matrices.Reshape(layer.mlp, 1, (inputs + 1) * units * c_.h);
     out.mlp.b1 = vector(layer.b1, c_.f);
     out.n1w = vector(layer.n1w, c_.h);

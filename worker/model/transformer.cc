@@ -67,7 +67,8 @@ void Transformer::ForwardBackward(const TokenRows& tokens, int64_t counted, cons
 Tensor Transformer::ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X) {
   const LayerView& w = parameters_.weights().layers[l];
   Kept& kept = kept_.emplace_back();
-  kept.O = backend_.Allocate(tokens.n, c_.a * c_.d, backend_.activation(), MemoryCategory::kActivations);
+  kept.O =
+      backend_.Allocate(tokens.n, int64_t{c_.a} * c_.d, backend_.activation(), MemoryCategory::kActivations);
   kept.LSE = backend_.Allocate(tokens.n, c_.a, DType::kF32, MemoryCategory::kActivations);
 
   // Y, X2 and the next layer's X are one matrix: what a unit adds to the residual stream is added in place.

@@ -89,7 +89,7 @@ AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, con
   block.kv_heads = static_cast<int>(group.kv.size());
   block.head_dim = shape_.d;
   block.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape_.d)));
-  if (shape_.tiled) block.scores = scores->Reshape(0, per_head * block.heads * rows.size(), k1 - k0);
+  if (shape_.tiled) block.scores = scores->Reshape(0, per_head * group.q.size() * rows.size(), k1 - k0);
   return block;
 }
 

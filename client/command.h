@@ -19,6 +19,7 @@ struct Globals {
 };
 
 void AddSubmit(CLI::App& app, Globals& globals);
+void AddPlan(CLI::App& app, Globals& globals);
 void AddGet(CLI::App& app, Globals& globals);
 void AddDescribe(CLI::App& app, Globals& globals);
 void AddWatch(CLI::App& app, Globals& globals);

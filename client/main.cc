@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
                          "its id.\n") +
              metp::kExitCodesHelp);
   metp::AddSubmit(app, globals);
+  metp::AddPlan(app, globals);
   metp::AddGet(app, globals);
   metp::AddDescribe(app, globals);
   metp::AddWatch(app, globals);

@@ -25,8 +25,8 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
   METP_RETURN_IF_ERROR(ValidateJob(job));
   absl::StatusOr<v1::JobStatus> repeated = jobs_.Repeated(request_id, job);
   if (!absl::IsNotFound(repeated.status())) return repeated;
-  METP_ASSIGN_OR_RETURN(const v1::Plan plan, PlanJob(job));
   const int registered = workers_.registered();
+  const v1::Plan plan = PlanJob(job, registered);
   if (plan.degree() > registered) {
     return absl::FailedPreconditionError(absl::StrCat("parallel.degree: found ", plan.degree(),
                                                       ", expected at most ", registered,

@@ -1,130 +1,28 @@
-// Text to tree, overrides into the tree, tree to message, message to a complete and checked job.
+// A job's text to a complete and checked job.
 
 #include "proto/support/job_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "proto/support/job_problems.h"
-#include "proto/support/job_reader.h"
 #include "proto/support/job_rules.h"
-#include "proto/support/job_schema.h"
 #include "proto/support/status_macros.h"
-#include "proto/support/yaml_tree.h"
+#include "proto/support/yaml_message.h"
 
 namespace metp {
-namespace {
-
-constexpr size_t kLargestFile = size_t{1} << 20;  // a job file is a page of text
-
-/// The entry for `key` in the section `node`, made where there is none.
-YamlEntry& FindOrAdd(YamlNode& node, const std::string& key, const Place& place) {
-  for (YamlEntry& entry : node.entries) {
-    if (entry.key == key) {
-      return entry;
-    }
-  }
-  node.entries.push_back({key, place, {}});
-  return node.entries.back();
-}
-
-/// Puts "train.steps=10" into the tree, in the place of what the file gives for that key. A second entry for
-/// the same key in the file stays, and stays an error.
-void ApplyOverride(const std::string& text, YamlNode& root, Problems& problems) {
-  const Place place{0, text.empty() ? "''" : text};
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    problems.Add(place, "", "expected KEY=VALUE, such as train.steps=10");
-    return;
-  }
-  const size_t problems_before = problems.size();
-  YamlNode value = ReadYaml(text.substr(equals + 1), text, problems);
-  if (problems.size() != problems_before) {
-    return;
-  }
-  std::string path;
-  YamlNode* section = &root;
-  YamlEntry* entry = nullptr;
-  for (const std::string& key : std::vector<std::string>(absl::StrSplit(text.substr(0, equals), '.'))) {
-    if (section->kind == YamlNode::Kind::kNull) {
-      section->kind = YamlNode::Kind::kMap;
-    } else if (section->kind != YamlNode::Kind::kMap) {
-      problems.Add(place, path, absl::StrCat("found ", Found(*section), ", expected a section"));
-      return;
-    }
-    entry = &FindOrAdd(*section, key, place);
-    section = &entry->value;
-    path = KeyPath(path, key);
-  }
-  entry->place = place;
-  entry->value = std::move(value);
-}
-
-/// A text larger than the limit comes back one byte too long, not whole.
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const auto unreadable = [&](const std::string& why) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", why, ", expected a job file"));
-  };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    return unreadable(std::strerror(errno));
-  }
-  std::string text(kLargestFile + 1, '\0');
-  size_t size = 0;
-  ssize_t count = 0;
-  do {
-    count = read(file, text.data() + size, text.size() - size);
-    size += count > 0 ? static_cast<size_t>(count) : 0;
-  } while ((count > 0 && size < text.size()) || (count < 0 && errno == EINTR));
-  const int error = count < 0 ? errno : 0;
-  close(file);
-  if (error != 0) {
-    return unreadable(std::strerror(error));
-  }
-  text.resize(size);
-  return text;
-}
-
-}  // namespace
 
 namespace {
-
-/// The job that `text` and `overrides` give, as far as the schema takes it, and where each key stands.
-absl::StatusOr<v1::JobSpec> ReadJobText(const std::string& text, const std::string& name,
-                                        const std::vector<std::string>& overrides, Places& places) {
-  if (text.size() > kLargestFile) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": found a file of more than ", kLargestFile, " bytes, expected a job file"));
-  }
-  Problems problems;
-  YamlNode root = ReadYaml(text, "", problems);
-  METP_RETURN_IF_ERROR(problems.ToStatus(name));
-  root.place.line = std::max(root.place.line, 1);  // an empty text has no first node
-  for (const std::string& override_text : overrides) {
-    ApplyOverride(override_text, root, problems);
-  }
-  v1::JobSpec job;
-  ReadJob(root, job, places, problems);
-  METP_RETURN_IF_ERROR(problems.ToStatus(name));
-  return job;
+constexpr char kJobFile[] = "a job file";
 }
-
-}  // namespace
 
 absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string& name,
                                      const std::vector<std::string>& overrides) {
   Places places;
-  METP_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJobText(text, name, overrides, places));
+  v1::JobSpec job;
+  METP_RETURN_IF_ERROR(ReadYamlMessage(text, name, kJobFile, overrides, job, places));
   NormalizeJob(job);
   Problems problems = CheckJob(job);
   problems.Locate(places);
@@ -134,16 +32,17 @@ absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string&
 
 absl::Status ProblemInJobFile(const std::string& path, const std::vector<std::string>& overrides,
                               const std::string& key, const std::string& message) {
-  METP_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  METP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kJobFile));
   Places places;
-  METP_RETURN_IF_ERROR(ReadJobText(text, path, overrides, places).status());
+  v1::JobSpec job;
+  METP_RETURN_IF_ERROR(ReadYamlMessage(text, path, kJobFile, overrides, job, places));
   Problems problems;
   problems.Add(FindPlace(places, key), key, message);
   return problems.ToStatus(path);
 }
 
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path, const std::vector<std::string>& overrides) {
-  METP_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  METP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kJobFile));
   METP_ASSIGN_OR_RETURN(v1::JobSpec job, ParseJob(text, path, overrides));
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();

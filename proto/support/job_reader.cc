@@ -44,7 +44,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 /// What to say about a key that `section` does not have: the nearest name, the section that has it, or all
 /// names.
-std::string UnknownKey(const Descriptor& section, const std::string& key) {
+std::string UnknownKey(const Descriptor& whole, const Descriptor& section, const std::string& key) {
   std::string nearest;
   size_t distance = std::max<size_t>(1, key.size() / 3) + 1;
   std::vector<std::string> names;
@@ -61,11 +61,10 @@ std::string UnknownKey(const Descriptor& section, const std::string& key) {
   if (!nearest.empty()) {
     return absl::StrCat("unknown key, did you mean '", nearest, "'?");
   }
-  const Descriptor& job = *v1::JobSpec::descriptor();
-  for (int i = 0; i < job.field_count(); ++i) {
-    const Descriptor* other = job.field(i)->message_type();
+  for (int i = 0; i < whole.field_count(); ++i) {
+    const Descriptor* other = whole.field(i)->message_type();
     if (other != nullptr && other != &section && other->FindFieldByName(key) != nullptr) {
-      return absl::StrCat("unknown key, did you mean '", job.field(i)->name(), ".", key, "'?");
+      return absl::StrCat("unknown key, did you mean '", whole.field(i)->name(), ".", key, "'?");
     }
   }
   return absl::StrCat("unknown key, expected one of ", absl::StrJoin(names, ", "));
@@ -73,7 +72,8 @@ std::string UnknownKey(const Descriptor& section, const std::string& key) {
 
 class Reader {
  public:
-  Reader(Places& places, Problems& problems) : places_(places), problems_(problems) {}
+  Reader(const Descriptor& whole, Places& places, Problems& problems)
+      : whole_(whole), places_(places), problems_(problems) {}
 
   void ReadSection(const YamlNode& node, const Place& place, const std::string& section, Message& message) {
     const Descriptor& type = *message.GetDescriptor();
@@ -87,7 +87,7 @@ class Reader {
       const std::string key = KeyPath(section, Shown(entry.key));
       const FieldDescriptor* field = type.FindFieldByName(entry.key);
       if (field == nullptr) {
-        problems_.Add(entry.place, key, UnknownKey(type, entry.key));
+        problems_.Add(entry.place, key, UnknownKey(whole_, type, entry.key));
       } else if (const auto [first, inserted] = seen.emplace(entry.key, entry.place); !inserted) {
         problems_.Add(entry.place, key,
                       absl::StrCat("given twice, expected once", FirstGiven(first->second)));
@@ -154,14 +154,15 @@ class Reader {
     }
   }
 
+  const Descriptor& whole_;
   Places& places_;
   Problems& problems_;
 };
 
 }  // namespace
 
-void ReadJob(const YamlNode& root, v1::JobSpec& job, Places& places, Problems& problems) {
-  Reader(places, problems).ReadSection(root, places[""] = root.place, "", job);
+void ReadMessage(const YamlNode& root, Message& message, Places& places, Problems& problems) {
+  Reader(*message.GetDescriptor(), places, problems).ReadSection(root, places[""] = root.place, "", message);
 }
 
 }  // namespace metp

@@ -1,9 +1,145 @@
 #include "server/planner/planner.h"
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/status_macros.h"
+#include "server/planner/candidates.h"
+#include "worker/backend/sim/profile.h"
+#include "worker/model/layout.h"
 #include "worker/model/plan.h"
+#include "worker/rank/simulate.h"
 
 namespace metp {
 
-absl::StatusOr<v1::Plan> PlanJob(const v1::JobSpec& job) { return ResolvePlan(job); }
+namespace {
+
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
+
+/// What the search looks at of one candidate: rank 0, which holds the largest parts.
+struct Cost {
+  int64_t peak_bytes = 0;
+  double step_seconds = 0;
+};
+
+absl::StatusOr<Cost> CostOf(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  METP_ASSIGN_OR_RETURN(const v1::StepReport report, SimulateRank(job, plan, profile, 0));
+  return Cost{report.peak_bytes(), report.step_seconds()};
+}
+
+std::string Words(const v1::Plan& plan) {
+  return absl::StrCat("degree ", plan.degree(), ", ", Settings(plan));
+}
+
+/// Weights, masters, gradients and moments of rank 0: what no setting but the degree changes.
+int64_t StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  const ParameterLayout layout(MakeModelConfig(job.model()), plan.degree(), 0, plan.head_groups());
+  const int64_t compute = profile.precision() == v1::DeviceProfile::PRECISION_BF16 ? 2 : 0;
+  return layout.matrix_size() * (16 + compute);
+}
+
+std::string Seconds(double seconds) { return absl::StrFormat(seconds < 100 ? "%.3g s" : "%.0f s", seconds); }
+
+std::string GB(int64_t bytes) { return absl::StrFormat("%.1f GB", static_cast<double>(bytes) / 1e9); }
+
+/// The message of a job that no candidate lets fit.
+absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
+                        const v1::Plan& smallest, int64_t bytes) {
+  std::string text = absl::StrCat("the job needs ", GB(bytes), " on each device (", Words(smallest),
+                                  "), and a ", profile.name(), " has ", GB(UsableBytes(profile)), " to give");
+  METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
+  if (longest.tokens > 0) {
+    absl::StrAppend(&text, "; the longest data.sequence_length that fits is ", longest.tokens, " (",
+                    Words(longest.plan), ")");
+  } else {
+    absl::StrAppend(&text, "; no sequence fits, however short");
+  }
+  if (const std::string way = CheapestWayToFit(job, smallest, profile); !way.empty())
+    absl::StrAppend(&text, "; it fits with ", way);
+  return absl::ResourceExhaustedError(text);
+}
+
+bool Fits(const Cost& cost, const v1::DeviceProfile& profile) {
+  return cost.peak_bytes <= UsableBytes(profile);
+}
+
+}  // namespace
+
+v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens) {
+  v1::JobSpec other = job;
+  other.mutable_data()->set_sequence_length(static_cast<int32_t>(tokens));
+  const bool follows = job.model().max_positions() == job.data().sequence_length();
+  if (follows || job.model().max_positions() < tokens)
+    other.mutable_model()->set_max_positions(static_cast<int32_t>(tokens));
+  return other;
+}
+
+v1::Plan PlanJob(const v1::JobSpec& job, int workers) { return ResolvePlan(job, workers); }
+
+absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
+  std::optional<std::pair<Cost, v1::Plan>> best, second, smallest;
+  const std::vector<v1::Plan> candidates = Candidates(job, profile, devices);
+  for (const v1::Plan& plan : candidates) {
+    METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
+    if (!smallest || cost.peak_bytes < smallest->first.peak_bytes) smallest = {cost, plan};
+    if (!Fits(cost, profile)) continue;
+    if (!best || cost.step_seconds < best->first.step_seconds) {
+      second = std::exchange(best, {{cost, plan}});
+    } else if (!second || cost.step_seconds < second->first.step_seconds) {
+      second = {cost, plan};
+    }
+  }
+  if (!best) return DoesNotFit(job, profile, devices, smallest->second, smallest->first.peak_bytes);
+  Choice choice{best->second, {}};
+  if (second) {
+    choice.plan.add_notes(absl::StrCat(
+        "chosen of ", candidates.size(), " plans; the next fastest: ", Words(second->second), ", ",
+        Seconds(second->first.step_seconds), " a step against ", Seconds(best->first.step_seconds)));
+  }
+  METP_ASSIGN_OR_RETURN(choice.prediction, Predict(job, choice.plan, profile));
+  if (!choice.prediction.fits())  // another rank's share is the largest
+    return DoesNotFit(job, profile, devices, choice.plan, choice.prediction.peak_bytes());
+  return choice;
+}
+
+absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
+                                            int devices) {
+  v1::JobSpec tried;
+  const v1::Plan plan = LeastMemory(job, profile, devices);
+  auto fits = [&](int64_t s) -> absl::StatusOr<bool> {
+    tried = WithSequence(job, s);
+    for (int rank : {0, plan.degree() - 1}) {
+      METP_ASSIGN_OR_RETURN(const v1::StepReport report, SimulateRank(tried, plan, profile, rank));
+      if (report.peak_bytes() > UsableBytes(profile)) return false;
+    }
+    return true;
+  };
+  int64_t fit = 0, beyond = 1;
+  while (beyond < kMostTokens) {  // double, then bisect
+    METP_ASSIGN_OR_RETURN(const bool ok, fits(beyond));
+    if (!ok) break;
+    fit = beyond;
+    beyond = std::min(kMostTokens, 2 * beyond);
+  }
+  while (beyond - fit > 1) {
+    const int64_t middle = fit + (beyond - fit) / 2;
+    METP_ASSIGN_OR_RETURN(const bool ok, fits(middle));
+    (ok ? fit : beyond) = middle;
+  }
+  return LongestSequence{fit, plan};
+}
+
+std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  for (const Change& change : Changes(job, plan)) {
+    if (StateBytes(job, change.plan, profile) > UsableBytes(profile)) continue;
+    const absl::StatusOr<Cost> cost = CostOf(job, change.plan, profile);
+    if (cost.ok() && Fits(*cost, profile))
+      return absl::StrCat(change.setting, " (", Seconds(cost->step_seconds), " a step)");
+  }
+  return "";
+}
 
 }  // namespace metp

@@ -1,14 +1,52 @@
 #pragma once
 
-// From a valid job to the plan that its ranks will run. Pure.
+// From a valid job to the plan that its ranks will run, and what it will cost. Pure: the same job and profile give
+// the same plan, and nothing is read or measured. Seconds and bytes come from the training step itself, run on
+// the simulated device (worker/rank/simulate.h).
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "metp/v1/job.pb.h"
 #include "metp/v1/plan.pb.h"
+#include "metp/v1/profile.pb.h"
 
 namespace metp {
 
-/// `job`: normalized and valid. The even split of worker/model/plan.h.
-absl::StatusOr<v1::Plan> PlanJob(const v1::JobSpec& job);
+/// Where no profile of the devices is known: the even split of worker/model/plan.h over the degree asked for, or
+/// over all `workers` where that is auto. `job`: normalized and valid.
+v1::Plan PlanJob(const v1::JobSpec& job, int workers);
+
+/// One step of `plan` on devices of `profile`. `profile`: complete and valid.
+absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& plan,
+                                       const v1::DeviceProfile& profile);
+
+struct Choice {
+  v1::Plan plan;
+  v1::Prediction prediction;
+};
+
+/// The fastest plan that fits, among all values of what the job leaves to `auto` (degree: up to `devices`); a
+/// note names the runner-up. Where none fits ResourceExhausted: what the smallest plan needs, the longest
+/// sequence that would fit, and the cheapest change that makes the job fit.
+absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
+
+/// The longest data.sequence_length at which the job fits, with what it leaves to `auto` set to what takes least
+/// memory; 0: not even one token. The plan is the one of that sequence.
+struct LongestSequence {
+  int64_t tokens = 0;
+  v1::Plan plan;
+};
+absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
+                                            int devices);
+
+/// The cheapest change at which the job fits: "parallel.recompute=full (12.3 s a step)". Empty where nothing
+/// helps.
+std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile);
+
+/// The job with another data.sequence_length; a position table that ended with the sequence, or would, follows.
+v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens);
 
 }  // namespace metp

@@ -36,6 +36,7 @@ struct Cut {
   int p = 1, c = 1;
   int64_t tile_rows = 0;
   bool tiled = false;
+  Recompute recompute = Recompute::kSelective;
 };
 
 /// One rank of a golden model on a CPU backend with one thread.

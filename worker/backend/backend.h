@@ -29,9 +29,10 @@
 
 namespace metp {
 
-/// A point in the compute stream. Copyable; empty means "already passed".
+/// A point in the compute stream. Copyable; a default one has passed already.
 struct Event {
-  std::shared_ptr<void> point;
+  std::shared_ptr<void> point;  // where the stream is asynchronous
+  double seconds = 0;           // where it is not: when, on the backend's own clock
 };
 
 enum class Transpose : bool { kNo, kYes };
@@ -48,6 +49,8 @@ struct AttentionBlock {
   int64_t key_position = 0;  // global position of k's first row; its rows are consecutive
   int heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // 1 / sqrt d
+  /// (query, key) row pairs that a causal mask leaves, documents not considered: what a cost model counts.
+  int64_t pairs = 0;
   /// Empty: fused ("flash"), no scores in memory. Otherwise room for the scores ("tiled"), fp32:
   /// forward [heads * nq, nk], backward [2 * heads * nq, nk] (P and dP).
   Matrix scores;
@@ -68,6 +71,8 @@ class Backend {
   virtual std::string Describe() const = 0;  // "cpu, 2 threads, avx3"
   virtual MemoryLedger& ledger() = 0;
   virtual DType activation() const = 0;
+  /// False on a simulated device: nothing stands behind a tensor, so nothing need be computed for one.
+  virtual bool holds_data() const { return true; }
 
   // Memory. Contents of a new tensor are undefined.
   Tensor Allocate(int64_t rows, int64_t cols, DType type, MemoryCategory category, std::string_view tag = {});
@@ -78,6 +83,9 @@ class Backend {
 
   // Streams.
   virtual Event Record() = 0;
+  /// Seconds of the compute stream from one recorded point to a later one, which must have passed
+  /// (Synchronize).
+  virtual double Seconds(const Event& from, const Event& to) const { return to.seconds - from.seconds; }
   /// Blocks the calling thread until everything issued so far is done.
   virtual void Synchronize() = 0;
 

@@ -21,27 +21,30 @@ TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s,
   rows.split = {s, ring.size()};
   rows.b = static_cast<int>(sequences.size());
   rows.rank = ring.rank();
+  rows.causal = config.causal;
   rows.n = rows.RowsOf(ring.rank());
 
+  Backend& backend = ring.backend();
   std::vector<int32_t> ids, targets, positions, visible;
   for (int i = 0; i < rows.b; ++i) {
     const SequenceRows& sequence = sequences[i];
-    ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
-    targets.insert(targets.end(), sequence.targets.begin(), sequence.targets.end());
+    auto see = [&](int64_t at) { return Visible(at, s, sequence.document_starts, config.causal); };
     for (const ChunkRows& chunk : ChunksOf(rows.split, rows.rank, i)) {
-      Range seen = {s, 0};
-      for (int64_t at = chunk.positions.begin; at < chunk.positions.end; ++at) {
-        const Range range = Visible(at, s, sequence.document_starts, config.causal);
+      // Both ends of what a row sees grow with its position.
+      rows.seen.push_back(chunk.rows() == 0
+                              ? Range{s, 0}
+                              : Range{see(chunk.positions.begin).begin, see(chunk.positions.end - 1).end});
+      for (int64_t at = chunk.positions.begin; at < chunk.positions.end && backend.holds_data(); ++at) {
+        const Range range = see(at);
         positions.push_back(static_cast<int32_t>(at));
         visible.push_back(static_cast<int32_t>(range.begin));
         visible.push_back(static_cast<int32_t>(range.end));
-        seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
       }
-      rows.seen.push_back(seen);
     }
+    ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
+    targets.insert(targets.end(), sequence.targets.begin(), sequence.targets.end());
   }
 
-  Backend& backend = ring.backend();
   auto upload = [&](const std::vector<int32_t>& values, int64_t cols) {
     Tensor tensor = backend.Allocate(rows.n, cols, DType::kI32, MemoryCategory::kActivations);
     backend.CopyFromHost(values.data(), tensor);

@@ -18,7 +18,8 @@ struct SequenceRows {
   std::vector<int64_t> document_starts;  // positions, ascending, the first is 0; one entry: no document mask
 };
 
-/// Positions, visible ranges and RoPE angles follow from the split; `s`: tokens per sequence.
+/// Positions, visible ranges and RoPE angles follow from the split; `s`: tokens per sequence. On a backend that
+/// holds no data ids and targets may be left out.
 TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s,
                         const std::vector<SequenceRows>& sequences);
 

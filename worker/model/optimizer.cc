@@ -46,6 +46,7 @@ void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) 
   update.weight_decay = 0;
   backend_.AdamW(update, parameters_.gradient_arenas().vectors, parameters_.first_moments().vectors,
                  parameters_.second_moments().vectors, parameters_.weight_arenas().vectors);
+  parameters_.PublishWeights();
 }
 
 }  // namespace metp

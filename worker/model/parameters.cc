@@ -15,6 +15,8 @@ Arenas Allocate(Backend& backend, const ParameterLayout& layout, MemoryCategory 
   return arenas;
 }
 
+bool ComputesInF32(const Backend& backend) { return backend.activation() == DType::kF32; }
+
 void Zero(Backend& backend, const Arenas& arenas) {
   backend.Fill(arenas.matrices, 0);
   backend.Fill(arenas.vectors, 0);
@@ -49,11 +51,17 @@ std::string Leaf(const std::string& name) { return name.substr(name.rfind('.') +
 Parameters::Parameters(Backend& backend, const ParameterLayout& layout)
     : backend_(backend),
       layout_(layout),
-      weights_(Allocate(backend, layout, MemoryCategory::kWeights)),
+      weights_(Allocate(backend, layout,
+                        ComputesInF32(backend) ? MemoryCategory::kWeights : MemoryCategory::kOptimizer)),
       gradients_(Allocate(backend, layout, MemoryCategory::kGradients)),
       first_(Allocate(backend, layout, MemoryCategory::kOptimizer)),
       second_(Allocate(backend, layout, MemoryCategory::kOptimizer)),
-      weight_view_(layout.View(weights_.matrices, weights_.vectors)),
+      compute_matrices_(
+          ComputesInF32(backend)
+              ? Tensor()
+              : backend.Allocate(1, layout.matrix_size(), backend.activation(), MemoryCategory::kWeights)),
+      weight_view_(
+          layout.View(ComputesInF32(backend) ? weights_.matrices : compute_matrices_, weights_.vectors)),
       gradient_view_(layout.View(gradients_.matrices, gradients_.vectors)) {
   Zero(backend_, gradients_);
   Zero(backend_, first_);
@@ -62,7 +70,12 @@ Parameters::Parameters(Backend& backend, const ParameterLayout& layout)
 
 void Parameters::ZeroGradients() { Zero(backend_, gradients_); }
 
+void Parameters::PublishWeights() {
+  if (!ComputesInF32(backend_)) backend_.Copy(weights_.matrices, compute_matrices_);
+}
+
 void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t)>& value) {
+  if (!backend_.holds_data()) return;
   std::vector<float> matrices(layout_.matrix_size()), vectors(layout_.vector_size());
   for (const Piece& piece : layout_.pieces()) {
     float* at = (piece.matrix ? matrices : vectors).data() + piece.offset;
@@ -75,6 +88,7 @@ void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t
   }
   backend_.CopyFromHost(matrices.data(), weights_.matrices);
   backend_.CopyFromHost(vectors.data(), weights_.vectors);
+  PublishWeights();
 }
 
 void Parameters::Export(const Arenas& arenas,

@@ -20,14 +20,18 @@ class Parameters {
   Parameters(Backend& backend, const ParameterLayout& layout);
 
   const ParameterLayout& layout() const { return layout_; }
+  /// What compute reads: matrices of the backend's activation type.
   const ModelView& weights() const { return weight_view_; }
   const ModelView& gradients() const { return gradient_view_; }
+  /// The fp32 weights that training updates; PublishWeights makes compute see a change.
   Arenas& weight_arenas() { return weights_; }
   Arenas& gradient_arenas() { return gradients_; }
   Arenas& first_moments() { return first_; }
   Arenas& second_moments() { return second_; }
 
   void ZeroGradients();
+  /// Where compute is not in fp32, casts the weights into the copy that it reads.
+  void PublishWeights();
 
   /// Sets every weight to value(piece, i, j), (i, j) counting over the whole logical tensor.
   void Import(const std::function<float(const Piece&, int64_t, int64_t)>& value);
@@ -39,6 +43,7 @@ class Parameters {
   Backend& backend_;
   const ParameterLayout layout_;
   Arenas weights_, gradients_, first_, second_;
+  Tensor compute_matrices_;  // empty in fp32: compute reads the weights themselves
   ModelView weight_view_, gradient_view_;
 };
 

@@ -5,14 +5,16 @@
 
 namespace metp {
 
-v1::Plan ResolvePlan(const v1::JobSpec& job) {
+v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   const v1::ParallelSpec& parallel = job.parallel();
   const int g = job.model().kv_heads();
   v1::Plan plan;
-  plan.set_degree(parallel.degree());
+  plan.set_degree(parallel.degree() == 0 ? std::max(1, workers) : parallel.degree());
+  if (parallel.degree() == 0)
+    plan.add_notes("degree auto: " + std::to_string(plan.degree()) + ", all there are");
 
   const int asked = parallel.head_groups();
-  plan.set_head_groups(std::min(asked == 0 ? parallel.degree() : asked, g));
+  plan.set_head_groups(std::min(asked == 0 ? plan.degree() : asked, g));
   if (asked == 0) {
     plan.add_notes("head_groups auto: " + std::to_string(plan.head_groups()) +
                    ", one per rank up to kv_heads " + std::to_string(g));
@@ -24,6 +26,9 @@ v1::Plan ResolvePlan(const v1::JobSpec& job) {
   const int rows = parallel.tile_rows();
   plan.set_tile_rows(rows == 0 ? kAutoTileRows : std::max(rows, 0));
   if (rows == 0) plan.add_notes("tile_rows auto: " + std::to_string(kAutoTileRows));
+  const bool auto_recompute = parallel.recompute() == v1::ParallelSpec::RECOMPUTE_AUTO;
+  plan.set_recompute(auto_recompute ? v1::ParallelSpec::RECOMPUTE_SELECTIVE : parallel.recompute());
+  if (auto_recompute) plan.add_notes("recompute auto: selective, for want of a device profile");
   return plan;
 }
 

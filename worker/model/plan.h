@@ -8,9 +8,10 @@
 
 namespace metp {
 
-/// `job`: normalized and valid. degree as asked; head groups auto: one per rank, as far as the key/value
-/// heads go (more than kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows.
-v1::Plan ResolvePlan(const v1::JobSpec& job);
+/// `job`: normalized and valid. Degree auto: `workers`, all there are; head groups auto: one per rank, as far as the key/value
+/// heads go (more than kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows; recompute
+/// auto: selective.
+v1::Plan ResolvePlan(const v1::JobSpec& job, int workers = 1);
 
 /// Rows of an MLP or loss tile where the job leaves them open: wide enough for full speed of the products on
 /// a CPU (measured: tests/bench/README.md), small beside a long sequence.

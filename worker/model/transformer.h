@@ -3,7 +3,12 @@
 // A Transformer's forward and backward pass over one micro-batch, as p ranks run it together: METP units in
 // order, and between them only what a rank does with its own rows.
 //
-// Kept per layer (recompute `selective`): X, O, LSE. Everything else of the layer is made again in backward.
+// What a layer keeps from forward to backward, and what backward then makes again:
+//   kNone        X, Q, K, V, O, LSE, X2   the MLP's inside
+//   kSelective   X, O, LSE                also X2 (O times Wo) and Q, K, V; never attention
+//   kFull        X                        also attention
+// The residual stream and its inner gradients are summed in fp32 (ring/attention.h); what is kept, and what
+// goes from layer to layer, has the activations' type.
 
 #include <memory>
 #include <vector>
@@ -15,9 +20,12 @@
 
 namespace metp {
 
+enum class Recompute { kNone, kSelective, kFull };
+
 struct TransformerOptions {
   bool tiled_attention = false;
   int64_t tile_rows = 0;  // 0: whole
+  Recompute recompute = Recompute::kSelective;
 };
 
 class Transformer {
@@ -35,19 +43,30 @@ class Transformer {
     Tensor X;    // [n, h], what entered the layer
     Tensor O;    // [n, a d]
     Tensor LSE;  // [n, a]
+    Tensor X2;   // [n, h], what attention left
+    std::vector<ProjectedGroup> projections;
   };
 
   Tensor Rows(int64_t n, MemoryCategory category) const;
+  Tensor WideRows(int64_t n, MemoryCategory category) const;  // fp32
+  void AllocateAttentionResult(int64_t n, MemoryCategory category, Kept& kept) const;
   void Norm(const Matrix& x, const Matrix& w, const Matrix& b, const Matrix& y);
   void NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx, const Matrix& dw,
                     const Matrix& db);
+  /// X2 = X + bias, to which attention is added.
+  Tensor StartResidual(const Matrix& X, const LayerView& w, MemoryCategory category);
   Tensor ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X);
+  /// The layer's X2, and with kFull its O and LSE, again; N, [n, h], is free for use.
+  void RestoreAttention(const LayerView& w, AttentionUnit& attention, Kept& kept, const Matrix& N);
+  /// fp32 rows as rows of the activations' type; with fp32 activations themselves.
+  Tensor Narrowed(Tensor wide, MemoryCategory category);
   void BackwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& dX);
 
   Ring& ring_;
   Backend& backend_;
   const ModelConfig c_;
   Parameters& parameters_;
+  const Recompute recompute_;
   AttentionShape attention_shape_;
   MlpShape mlp_shape_;
   int64_t loss_tile_rows_;

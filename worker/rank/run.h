@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "metp/v1/profile.pb.h"
 #include "metp/v1/rank.pb.h"
 #include "worker/rank/run_rank.h"
 
@@ -21,6 +22,7 @@ struct RunRequest {
 struct RunRecord {
   std::vector<std::vector<v1::StepReport>> steps;  // [rank][step]
   std::vector<double> sgemm_flops_per_second;      // [rank], all at once
+  std::string simulated_on;                        // a profile's name; empty: everything was measured
 };
 
 /// Ranks as threads of this process. `on_step` sees rank 0's reports. The error is the one that the others
@@ -30,6 +32,9 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
 /// Ranks as processes of `program` (this binary) on loopback over Gloo.
 absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program,
                                   const OnStep& on_step);
+
+/// One step of every rank on a simulated device, without losses; the rate is the profile's peak.
+absl::StatusOr<RunRecord> RunSim(const RunRequest& request, const v1::DeviceProfile& profile);
 
 /// The command: parses its arguments, runs, prints. Returns the exit code: 0 done, 1 the run failed, 2 usage
 /// or job file.

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "absl/strings/str_join.h"
 #include "proto/support/job_file.h"
+#include "worker/backend/sim/profile.h"
 #include "worker/model/plan.h"
 #include "worker/rank/run.h"
 #include "worker/rank/run_report.h"
@@ -16,7 +18,7 @@ constexpr int kMostRanks = 256;  // threads or processes that one machine is ask
 constexpr int kMostThreads = 1024;
 
 struct Arguments {
-  std::string file, comm = "local", output = "text";
+  std::string file, comm = "local", output = "text", backend = "cpu", profile;
   int ranks = 0, threads = 0;
   std::vector<std::string> set;
 };
@@ -32,14 +34,18 @@ int Run(const Arguments& arguments) {
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
   if (!job.ok()) return Fail(job.status(), 2);
 
-  if (job->parallel().degree() > kMostRanks) {
+  const bool sim = arguments.backend == "sim";
+  if (!sim && job->parallel().degree() > kMostRanks) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "parallel.degree",
                                  "found " + std::to_string(job->parallel().degree()) + ", expected at most " +
                                      std::to_string(kMostRanks) + " ranks on one machine"),
                 2);
   }
-  // Bad data is said before anything is started, with its place in the job file.
-  if (const absl::Status data = Dataset::Open(*job).status(); !data.ok()) {
+  // Bad data is said before anything is started, with its place in the job file. A simulation reads none.
+  if (sim == arguments.profile.empty()) {
+    return Fail(absl::InvalidArgumentError("--backend sim and --profile go together"), 2);
+  }
+  if (const absl::Status data = sim ? absl::OkStatus() : Dataset::Open(*job).status(); !data.ok()) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "data.source", std::string(data.message())), 2);
   }
 
@@ -57,8 +63,14 @@ int Run(const Arguments& arguments) {
     std::fflush(stdout);
   };
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const absl::StatusOr<RunRecord> record =
-      arguments.comm == "gloo" ? RunGloo(request, self, on_step) : RunLocal(request, on_step);
+  absl::StatusOr<RunRecord> record = absl::UnknownError("not run");
+  if (sim) {
+    const absl::StatusOr<v1::DeviceProfile> profile = LoadProfile(arguments.profile);
+    if (!profile.ok()) return Fail(profile.status(), 2);
+    record = RunSim(request, *profile);
+  } else {
+    record = arguments.comm == "gloo" ? RunGloo(request, self, on_step) : RunLocal(request, on_step);
+  }
   if (!record.ok()) return Fail(record.status(), 1);
   const nlohmann::ordered_json report = RunReport(request, *record);
   std::cout << (json ? report.dump(2) + "\n" : RunSummary(report)) << std::flush;
@@ -71,12 +83,17 @@ int Run(const Arguments& arguments) {
 
 int RunCommand(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app{"Trains a job on this machine, without any service", "metp-rank run"};
+  CLI::App app{"Trains a job on this machine, or simulates a step of it on another, without any service",
+               "metp-rank run"};
   app.add_option("-f,--file", arguments.file, "job file")->required();
   app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")
       ->check(CLI::Range(1, kMostRanks));
   app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
       ->check(CLI::IsMember({"local", "gloo"}));
+  app.add_option("--backend", arguments.backend, "cpu, or sim: one step on a simulated device, no data read")
+      ->check(CLI::IsMember({"cpu", "sim"}));
+  app.add_option("--profile", arguments.profile,
+                 "device to simulate: " + absl::StrJoin(BuiltInProfiles(), ", ") + ", or a profile file");
   app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
       ->check(CLI::Range(1, kMostThreads));
   app.add_option("--set", arguments.set,

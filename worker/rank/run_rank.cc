@@ -16,7 +16,7 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& c
   MemoryLedger ledger;
   const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                        Trainer::Create(start.job(), start.plan(), *backend, communicator, dataset));
+                        Trainer::Create(start.job(), start.plan(), *backend, communicator, &dataset));
   while (!trainer->done()) {
     METP_ASSIGN_OR_RETURN(const v1::StepReport report, trainer->Step());
     on_step(report);

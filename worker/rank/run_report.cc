@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include "proto/support/job_schema.h"
 #include "worker/ring/passes.h"
 
 namespace metp {
@@ -69,11 +70,15 @@ Json Overlap(const Json& ranks) {
 Json RunReport(const RunRequest& request, const RunRecord& record) {
   const std::vector<v1::StepReport>& steps = record.steps.at(0);
   Json report = {{"name", request.job.name()}, {"first_step", steps.empty() ? 1 : steps.front().step()}};
+  const bool simulated = !record.simulated_on.empty();
+  if (simulated) report["simulated_on"] = record.simulated_on;
   for (const char* key : {"losses", "grad_norms", "step_seconds"}) report[key] = Json::array();
   double seconds = 0, tokens = 0, flops = 0;
   for (const v1::StepReport& step : steps) {
-    report["losses"].push_back(step.loss());
-    report["grad_norms"].push_back(step.grad_norm());
+    if (!simulated) {
+      report["losses"].push_back(step.loss());
+      report["grad_norms"].push_back(step.grad_norm());
+    }
     report["step_seconds"].push_back(step.step_seconds());
     seconds += step.step_seconds();
     tokens += static_cast<double>(step.tokens());
@@ -91,17 +96,27 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   report["degree"] = request.plan.degree();
   report["head_groups"] = request.plan.head_groups();
   report["tile_rows"] = request.plan.tile_rows();
+  report["recompute"] =
+      EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(request.plan.recompute()));
   report["threads"] = request.threads;
   report["notes"] = request.plan.notes();
   return report;
 }
 
 std::string RunSummary(const Json& report) {
-  std::string out =
-      absl::StrFormat("loss %.4f -> %.4f, %.0f tokens/s, MFU %.2f of %.0f GFLOP/s sgemm\n",
-                      report.at("losses").front().get<double>(), report.at("losses").back().get<double>(),
+  std::string out;
+  const bool simulated = report.contains("simulated_on");
+  if (simulated) {
+    out = absl::StrFormat("simulated on %s: %.2f s a step", report.at("simulated_on").get<std::string>(),
+                          report.at("step_seconds").front().get<double>());
+  } else {
+    out = absl::StrFormat("loss %.4f -> %.4f", report.at("losses").front().get<double>(),
+                          report.at("losses").back().get<double>());
+  }
+  out +=
+      absl::StrFormat(", %.0f tokens/s, MFU %.2f of %.0f GFLOP/s %s\n",
                       report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
-                      report.at("sgemm_flops_per_second").get<double>() / 1e9);
+                      report.at("sgemm_flops_per_second").get<double>() / 1e9, simulated ? "peak" : "sgemm");
   if (!report.at("overlap").is_null()) {
     out += absl::StrFormat("communication overlapped: %.1f %%\n", 100 * report.at("overlap").get<double>());
   }

@@ -1,6 +1,5 @@
 #include "worker/rank/trainer.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -8,9 +7,24 @@
 
 namespace metp {
 
+namespace {
+
+Recompute RecomputeOf(const v1::Plan& plan) {
+  switch (plan.recompute()) {
+    case v1::ParallelSpec::RECOMPUTE_NONE:
+      return Recompute::kNone;
+    case v1::ParallelSpec::RECOMPUTE_FULL:
+      return Recompute::kFull;
+    default:
+      return Recompute::kSelective;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job, const v1::Plan& plan,
                                                          Backend& backend, Communicator& communicator,
-                                                         const Dataset& dataset) {
+                                                         const Dataset* dataset) {
   try {
     return std::unique_ptr<Trainer>(new Trainer(job, plan, backend, communicator, dataset));
   } catch (const StepError& error) {
@@ -19,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job,
 }
 
 Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
-                 const Dataset& dataset)
+                 const Dataset* dataset)
     : job_(job),
       config_(MakeModelConfig(job.model())),
       backend_(backend),
@@ -28,21 +42,23 @@ Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
       parameters_(backend,
                   ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
       transformer_(ring_, config_, parameters_,
-                   {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows()}),
+                   {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows(),
+                    RecomputeOf(plan)}),
       optimizer_(ring_, parameters_, job.train()),
       loss_(backend.Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace)) {
   InitializeWeights(parameters_, config_, static_cast<uint64_t>(job.train().seed()));
 }
 
 SequenceRows Trainer::ReadSequence(int64_t k) const {
+  if (!backend_.holds_data()) return {{}, {}, {0}};
   SequenceRows rows;
   for (Range chunk : Zigzag{job_.data().sequence_length(), ring_.size()}.Chunks(ring_.rank())) {
     const size_t at = rows.ids.size();
     rows.ids.resize(at + chunk.size());
     rows.targets.resize(at + chunk.size());
-    dataset_.Read(k, chunk.begin, chunk.end, rows.ids.data() + at, rows.targets.data() + at);
+    dataset_->Read(k, chunk.begin, chunk.end, rows.ids.data() + at, rows.targets.data() + at);
   }
-  rows.document_starts = job_.data().document_mask() ? dataset_.DocumentStarts(k) : std::vector<int64_t>{0};
+  rows.document_starts = job_.data().document_mask() ? dataset_->DocumentStarts(k) : std::vector<int64_t>{0};
   return rows;
 }
 
@@ -69,7 +85,7 @@ StepTotals Trainer::RunStep(double learning_rate) {
 
 absl::StatusOr<v1::StepReport> Trainer::Step() {
   const double learning_rate = LearningRate(job_.train(), step_ + 1);
-  const auto start = std::chrono::steady_clock::now();
+  const Event start = backend_.Record();
   StepTotals totals;
   try {
     totals = RunStep(learning_rate);
@@ -82,8 +98,9 @@ absl::StatusOr<v1::StepReport> Trainer::Step() {
                                             totals.grad_norm,
                                             "; a smaller train.learning_rate or train.clip_norm may help"));
   }
-  return Report(totals, learning_rate,
-                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  const Event end = backend_.Record();
+  backend_.Synchronize();
+  return Report(totals, learning_rate, backend_.Seconds(start, end));
 }
 
 v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, double seconds) {
@@ -104,6 +121,8 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
     times.set_communication_seconds(passes[i].communication);
     times.set_exposed_seconds(passes[i].exposed);
     times.set_skew_seconds(passes[i].skew);
+    times.set_hops(passes[i].hops);
+    times.set_exposed_hops(passes[i].exposed_hops);
   }
   const BytesByCategory current = backend_.ledger().current(), peak = backend_.ledger().at_peak();
   for (int i = 0; i < kMemoryCategories; ++i) {

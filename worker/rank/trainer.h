@@ -18,11 +18,11 @@ namespace metp {
 class Trainer {
  public:
   /// Allocates and initializes this rank's share of the model. All arguments must outlive the trainer; `job`
-  /// is normalized and valid, communicator.size() is plan.degree(). ResourceExhausted when the share does not
-  /// fit.
+  /// is normalized and valid, communicator.size() is plan.degree(); `dataset` may be null on a backend that
+  /// holds no data. ResourceExhausted when the share does not fit.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& job, const v1::Plan& plan,
                                                          Backend& backend, Communicator& communicator,
-                                                         const Dataset& dataset);
+                                                         const Dataset* dataset);
 
   /// Steps done so far.
   int step() const { return step_; }
@@ -35,7 +35,7 @@ class Trainer {
 
  private:
   Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
-          const Dataset& dataset);
+          const Dataset* dataset);
   SequenceRows ReadSequence(int64_t k) const;
   StepTotals RunStep(double learning_rate);
   v1::StepReport Report(const StepTotals& totals, double learning_rate, double seconds);
@@ -43,7 +43,7 @@ class Trainer {
   const v1::JobSpec& job_;
   const ModelConfig config_;
   Backend& backend_;
-  const Dataset& dataset_;
+  const Dataset* const dataset_;
   Ring ring_;
   Parameters parameters_;
   Transformer transformer_;

@@ -22,14 +22,15 @@ std::vector<int64_t> AttentionUnit::KvSizes(const HeadGroup& group) const {
   return sizes;
 }
 
-AttentionUnit::Projected AttentionUnit::Project(const AttentionParameters& weights,
-                                                const WeightGather& gathered, const HeadGroup& group,
-                                                const Matrix& N) {
+ProjectedGroup AttentionUnit::Project(const AttentionParameters& weights, const WeightGather& gathered,
+                                      const HeadGroup& group, const Matrix& N, bool keep) {
   const int64_t d = shape_.d, wq = group.q.size() * d, wk = group.kv.size() * d;
   const DType type = backend_.activation();
-  Projected out;
-  out.q = backend_.Allocate(tokens_.n, wq, type, MemoryCategory::kTransient);
-  out.kv = backend_.Allocate(1, tokens_.MaxRows() * 2 * wk, type, MemoryCategory::kRing);
+  ProjectedGroup out;
+  out.q = backend_.Allocate(tokens_.n, wq, type,
+                            keep ? MemoryCategory::kActivations : MemoryCategory::kTransient);
+  out.kv = backend_.Allocate(1, (keep ? tokens_.n : tokens_.MaxRows()) * 2 * wk, type,
+                             keep ? MemoryCategory::kActivations : MemoryCategory::kRing);
   const Matrix q = out.q, kv = out.kv->Reshape(0, tokens_.n, 2 * wk);
   backend_.Gemm(1, N, Transpose::kNo, gathered.qkv().Cols(0, wq), Transpose::kNo, 0, q);
   backend_.Gemm(1, N, Transpose::kNo, gathered.qkv().Cols(wq, wq + 2 * wk), Transpose::kNo, 0, kv);
@@ -46,11 +47,18 @@ AttentionUnit::Projected AttentionUnit::Project(const AttentionParameters& weigh
   return out;
 }
 
-std::shared_ptr<TravellingShards> AttentionUnit::Travel(const Projected& projected, const HeadGroup& group) {
-  auto kv =
-      std::make_shared<TravellingShards>(ring_, projected.kv, TravellingShards::Home::kReuse, KvSizes(group));
+std::shared_ptr<TravellingShards> AttentionUnit::Travel(const ProjectedGroup& projected,
+                                                        const HeadGroup& group, bool kept) {
+  const auto use = kept ? TravellingShards::Home::kKeep : TravellingShards::Home::kReuse;
+  auto kv = std::make_shared<TravellingShards>(ring_, projected.kv, use, KvSizes(group));
   ring_.Board(kv);
   return kv;
+}
+
+Matrix AttentionUnit::AsOperand(const Matrix& wide, const Matrix& room) {
+  if (wide.type == room.type) return wide;
+  backend_.Copy(wide, room);
+  return room;
 }
 
 std::vector<AttentionUnit::Pair> AttentionUnit::Pairs(int source) const {
@@ -89,12 +97,17 @@ AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, con
   block.kv_heads = static_cast<int>(group.kv.size());
   block.head_dim = shape_.d;
   block.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape_.d)));
+  const int64_t q0 = pair.own.positions.begin + rows.begin - pair.own.row;
+  const Range queries = {q0, q0 + rows.size()};
+  block.pairs =
+      tokens_.causal ? CausalPairs(queries, pair.source.positions) : rows.size() * pair.source.rows();
   if (shape_.tiled) block.scores = scores->Reshape(0, per_head * group.q.size() * rows.size(), k1 - k0);
   return block;
 }
 
 void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first,
-                            const Matrix& N, const Matrix& O, const Matrix& LSE, const Matrix& Y) {
+                            const Matrix& N, const Matrix& O, const Matrix& LSE, const Matrix& Y,
+                            std::vector<ProjectedGroup>* keep) {
   std::shared_ptr<WeightGather> gathered = std::move(first);
   for (size_t i = 0; i < shape_.groups.size(); ++i) {
     const HeadGroup& group = shape_.groups[i];
@@ -103,13 +116,13 @@ void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<
 
     const Matrix o = O.Cols(group.q.begin * shape_.d, group.q.end * shape_.d);
     const Matrix lse = LSE.Cols(group.q.begin, group.q.end);
-    Projected projected;
+    ProjectedGroup projected;
     ring_.Compute(Pass::kAttentionForward, [&] {
-      projected = Project(weights, *gathered, group, N);
+      projected = Project(weights, *gathered, group, N, keep != nullptr);
       backend_.Fill(o, 0);
       backend_.Fill(lse, kMinusInfinity);
     });
-    auto kv = Travel(projected, group);
+    auto kv = Travel(projected, group, keep != nullptr);
     const Tensor scores = Scores(group, 1);
     for (int t = 0; t < ring_.size(); ++t) {
       ring_.Step(Pass::kAttentionForward, [&] {
@@ -126,6 +139,7 @@ void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<
     }
     ring_.Compute(Pass::kAttentionForward,
                   [&] { backend_.Gemm(1, o, Transpose::kNo, gathered->out_t(), Transpose::kYes, 1, Y); });
+    if (keep != nullptr) keep->push_back(std::move(projected));
     gathered = std::move(next);
   }
 }

@@ -4,12 +4,14 @@
 //
 // Two levels. Outside, head groups: group i's weights are gathered round the ring while the group before is
 // at work; only one group's Q, K, V ever exist. Inside, the ring: the group's K, V travel, every rank merges
-// its own queries' partial results by log-sum-exp. Backward recomputes Q, K, V from N, never attention: O and
-// LSE were kept. dK, dV travel home behind the query half of the weight gradients; the group's weight
-// gradients are scattered back during the next group (or whatever pass comes next).
+// its own queries' partial results by log-sum-exp. Backward takes O and LSE as Forward left them, and makes
+// Q, K, V again from N unless they were kept. dK, dV travel home behind the query half of the weight
+// gradients; the group's weight gradients are scattered back during the next group (or whatever pass comes
+// next).
 //
-// Shapes: N, Y, dY, dN [n, h]; O [n, a d]; LSE [n, a]. Source: metp.md, section 3; tests/reference,
-// metp_attention*.
+// Shapes: N, Y, dY, dN [n, h]; O [n, a d]; LSE [n, a]. What steps or groups add to (Y, dN, dQ, dK, dV) is
+// fp32, whatever the activations are: sums in 16 bits would lose more with every rank. Source: metp.md,
+// section 3; tests/reference, metp_attention*.
 
 #include <memory>
 #include <vector>
@@ -36,6 +38,12 @@ struct AttentionParameters {
   Matrix bq, bk, bv;
 };
 
+/// One group's queries, keys and values, biased and rotated. K, V lie in one matrix, as they travel.
+struct ProjectedGroup {
+  Tensor q;   // [n, a d / c]
+  Tensor kv;  // flat, columns K | V: [n, 2 g d / c] if kept, else with room for the largest rank's
+};
+
 class AttentionUnit {
  public:
   /// All must outlive the unit.
@@ -46,35 +54,45 @@ class AttentionUnit {
   /// to be called a pass ahead.
   std::shared_ptr<WeightGather> Prefetch(const AttentionParameters& weights) { return Gather(weights, 0); }
 
-  /// Y += attention(N); leaves O and LSE. `first` from Prefetch.
+  /// Y += attention(N); leaves O and LSE, and in `keep`, unless null, every group's projections. `first` from
+  /// Prefetch.
   void Forward(const AttentionParameters& weights, std::shared_ptr<WeightGather> first, const Matrix& N,
-               const Matrix& O, const Matrix& LSE, const Matrix& Y);
+               const Matrix& O, const Matrix& LSE, const Matrix& Y,
+               std::vector<ProjectedGroup>* keep = nullptr);
 
   /// Y += sum over groups of O_i Wo_i: what Forward added to Y, without attention. Wo travels, one group
   /// after the other.
   void OutputProjection(const AttentionParameters& weights, const Matrix& O, const Matrix& Y);
 
+  /// What a layer's forward pass left for its backward pass.
+  struct Saved {
+    Matrix N, O, LSE;
+    std::vector<ProjectedGroup>* projections = nullptr;  // as kept by Forward; used up
+  };
+
   /// dN += gradient; the weights' gradients are added to `gradients`, complete once nobody is aboard the ring
-  /// any more.
-  void Backward(const AttentionParameters& weights, const AttentionParameters& gradients,
-                std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O, const Matrix& LSE,
-                const Matrix& dY, const Matrix& dN);
+  /// any more. `then`, unless null: weights that attention needs next; their first group is gathered behind
+  /// this pass's last, and returned.
+  std::shared_ptr<WeightGather> Backward(const AttentionParameters& weights,
+                                         const AttentionParameters& gradients,
+                                         std::shared_ptr<WeightGather> first, const Saved& saved,
+                                         const Matrix& dY, const Matrix& dN,
+                                         const AttentionParameters* then = nullptr);
 
  private:
-  /// One group's queries, keys and values, rotated. K, V lie in one matrix, as they travel.
-  struct Projected {
-    Tensor q;   // [n, a d / c]
-    Tensor kv;  // flat, room for the largest rank's [n, 2 g d / c]: columns K | V
-  };
   /// One (own chunk, source chunk) block that is not empty.
   struct Pair {
     ChunkRows own, source;
   };
 
   std::shared_ptr<WeightGather> Gather(const AttentionParameters& weights, size_t group);
-  Projected Project(const AttentionParameters& weights, const WeightGather& gathered, const HeadGroup& group,
-                    const Matrix& N);
-  std::shared_ptr<TravellingShards> Travel(const Projected& projected, const HeadGroup& group);
+  ProjectedGroup Project(const AttentionParameters& weights, const WeightGather& gathered,
+                         const HeadGroup& group, const Matrix& N, bool keep);
+  /// K, V set out; a projection that is not kept lends its place as one of the slots.
+  std::shared_ptr<TravellingShards> Travel(const ProjectedGroup& projected, const HeadGroup& group,
+                                           bool kept);
+  /// fp32 `wide` as an operand of a product: itself, or cast into `room`, which nobody needs any more.
+  Matrix AsOperand(const Matrix& wide, const Matrix& room);
   std::vector<int64_t> KvSizes(const HeadGroup& group) const;
   std::vector<Pair> Pairs(int source) const;
   Tensor Scores(const HeadGroup& group, int per_head) const;

@@ -3,9 +3,13 @@
 
 namespace metp {
 
-void AttentionUnit::Backward(const AttentionParameters& weights, const AttentionParameters& gradients,
-                             std::shared_ptr<WeightGather> first, const Matrix& N, const Matrix& O,
-                             const Matrix& LSE, const Matrix& dY, const Matrix& dN) {
+std::shared_ptr<WeightGather> AttentionUnit::Backward(const AttentionParameters& weights,
+                                                      const AttentionParameters& gradients,
+                                                      std::shared_ptr<WeightGather> first, const Saved& saved,
+                                                      const Matrix& dY, const Matrix& dN,
+                                                      const AttentionParameters* then) {
+  const Matrix &N = saved.N, &O = saved.O, &LSE = saved.LSE;
+  const bool kept = saved.projections != nullptr;
   const int64_t n = tokens_.n, d = shape_.d;
   std::shared_ptr<WeightGather> gathered = std::move(first);
   for (size_t i = 0; i < shape_.groups.size(); ++i) {
@@ -15,12 +19,13 @@ void AttentionUnit::Backward(const AttentionParameters& weights, const Attention
                 kv_cols = {group.kv.begin * d, group.kv.end * d};
     ring_.Finish(Pass::kAttentionBackward, *gathered);
     std::shared_ptr<WeightGather> next = Gather(weights, i + 1);
+    if (next == nullptr && then != nullptr) next = Gather(*then, 0);
 
     const Matrix o = O.Cols(q_cols.begin, q_cols.end), lse = LSE.Cols(group.q.begin, group.q.end);
-    Projected projected;
+    ProjectedGroup projected;
     Tensor d_o, delta, dq, d_kv;
     ring_.Compute(Pass::kAttentionBackward, [&] {
-      projected = Project(weights, *gathered, group, N);
+      projected = kept ? std::move((*saved.projections)[i]) : Project(weights, *gathered, group, N, false);
       d_o = backend_.Allocate(n, wq, backend_.activation(), MemoryCategory::kTransient);
       delta = backend_.Allocate(n, group.q.size(), DType::kF32, MemoryCategory::kTransient);
       dq = backend_.Allocate(n, wq, DType::kF32, MemoryCategory::kTransient);
@@ -32,7 +37,7 @@ void AttentionUnit::Backward(const AttentionParameters& weights, const Attention
     });
 
     // K, V travel again, the sums of their gradients one step behind.
-    auto kv = Travel(projected, group);
+    auto kv = Travel(projected, group, kept);
     auto sums = std::make_shared<TravellingAccumulators>(ring_, d_kv, KvSizes(group));
     ring_.Board(sums);
     const Tensor scores = Scores(group, 2);
@@ -62,15 +67,18 @@ void AttentionUnit::Backward(const AttentionParameters& weights, const Attention
     ring_.Step(Pass::kAttentionHome, [&] {
       if (!tokens_.rope->empty()) backend_.Rope(tokens_.rope, true, dq);
       backend_.Gemm(1, dY, Transpose::kYes, o, Transpose::kNo, beta, scatter->out_t());
-      backend_.Gemm(1, N, Transpose::kYes, dq, Transpose::kNo, beta, scatter->qkv().Cols(0, wq));
-      backend_.Gemm(1, dq, Transpose::kNo, w.Cols(0, wq), Transpose::kYes, 1, dN);
+      const Matrix operand = AsOperand(dq, d_o);
+      backend_.Gemm(1, N, Transpose::kYes, operand, Transpose::kNo, beta, scatter->qkv().Cols(0, wq));
+      backend_.Gemm(1, operand, Transpose::kNo, w.Cols(0, wq), Transpose::kYes, 1, dN);
       if (!gradients.bq.empty()) backend_.AddColumnSums(dq, gradients.bq.Cols(q_cols.begin, q_cols.end));
     });
     ring_.Compute(Pass::kAttentionHome, [&] {
       const Matrix own = d_kv->Reshape(0, n, 2 * wk);
       if (!tokens_.rope->empty()) backend_.Rope(tokens_.rope, true, own.Cols(0, wk));
-      backend_.Gemm(1, N, Transpose::kYes, own, Transpose::kNo, beta, scatter->qkv().Cols(wq, wq + 2 * wk));
-      backend_.Gemm(1, own, Transpose::kNo, w.Cols(wq, wq + 2 * wk), Transpose::kYes, 1, dN);
+      const Matrix operand = AsOperand(own, projected.kv->Reshape(0, n, 2 * wk));
+      backend_.Gemm(1, N, Transpose::kYes, operand, Transpose::kNo, beta,
+                    scatter->qkv().Cols(wq, wq + 2 * wk));
+      backend_.Gemm(1, operand, Transpose::kNo, w.Cols(wq, wq + 2 * wk), Transpose::kYes, 1, dN);
       if (!gradients.bk.empty()) {
         backend_.AddColumnSums(own.Cols(0, wk), gradients.bk.Cols(kv_cols.begin, kv_cols.end));
         backend_.AddColumnSums(own.Cols(wk, 2 * wk), gradients.bv.Cols(kv_cols.begin, kv_cols.end));
@@ -79,6 +87,7 @@ void AttentionUnit::Backward(const AttentionParameters& weights, const Attention
     ring_.Board(std::move(scatter));
     gathered = std::move(next);
   }
+  return gathered;
 }
 
 }  // namespace metp

@@ -23,10 +23,11 @@ struct LossPass {
     ring.Board(shards);
     return shards;
   }
-  Tensor Logits() const {
+  /// Room for one tile.
+  Tensor Logits(DType type) const {
     return ring.backend().Allocate(1,
                                    TileRows(X.rows, shape.tile_rows) * Part(shape.V, ring.size(), 0).size(),
-                                   DType::kF32, MemoryCategory::kTransient);
+                                   type, MemoryCategory::kTransient);
   }
 };
 
@@ -37,7 +38,9 @@ void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& 
   Backend& backend = ring.backend();
   const int p = ring.size();
   const LossPass pass{ring, shape, home, X};
-  const Tensor logits = pass.Logits();
+  const DType operand = backend.activation();
+  const Tensor logits = pass.Logits(DType::kF32);
+  const Tensor narrow = operand == DType::kF32 ? Tensor() : pass.Logits(operand);  // of their gradient
   const Tensor lse = backend.Allocate(X.rows, 1, DType::kF32, MemoryCategory::kTransient);
   const Tensor target_logit = backend.Allocate(X.rows, 1, DType::kF32, MemoryCategory::kTransient);
   backend.Fill(lse, -std::numeric_limits<float>::infinity());
@@ -78,9 +81,14 @@ void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& 
       float beta = sums->beta();
       for (Range tile : RowTiles(X.rows, shape.tile_rows)) {
         const Matrix x = X.Rows(tile.begin, tile.end);
-        const Matrix g = Tile(E, tile);
+        Matrix g = Tile(E, tile);
         backend.CrossEntropyBackward(g, targets.Rows(tile.begin, tile.end), rows.begin,
                                      lse->Rows(tile.begin, tile.end), scale);
+        if (operand != DType::kF32) {
+          const Matrix cast = narrow->Reshape(0, g.rows, g.cols);
+          backend.Copy(g, cast);
+          g = cast;
+        }
         backend.Gemm(1, g, Transpose::kNo, E, Transpose::kNo, 1, dX.Rows(tile.begin, tile.end));
         backend.Gemm(1, g, Transpose::kYes, x, Transpose::kNo, beta, dE);
         beta = 1;

@@ -15,7 +15,7 @@ struct LossShape {
 
 /// X [n, h]; home [V/p, h]: this rank's rows of the LM head; targets [n, 1], below 0: not counted. `counted`:
 /// counted targets of the whole global batch, over all ranks and micro-batches: gradients are those of the
-/// mean over it. total [1, 1] fp64 += this rank's sum of losses, not divided. dX [n, h] is written,
+/// mean over it. total [1, 1] fp64 += this rank's sum of losses, not divided. dX [n, h] fp32 is written,
 /// d_home is added to.
 void Loss(Ring& ring, const LossShape& shape, const Matrix& home, const Matrix& d_home, const Matrix& X,
           const Matrix& targets, int64_t counted, const Matrix& total, const Matrix& dX);

@@ -52,6 +52,14 @@ struct Zigzag {
   }
 };
 
+/// (query, key) position pairs, query in `q` and key in `k`, that a causal mask leaves: key <= query.
+inline int64_t CausalPairs(Range q, Range k) {
+  const int64_t first = std::max(q.begin, k.begin), last = std::min(q.end, k.end - 1);  // rows that see some
+  const int64_t some = last > first ? (first + 1 - k.begin + last - k.begin) * (last - first) / 2 : 0;
+  const int64_t all = std::max<int64_t>(0, q.end - std::max(q.begin, k.end - 1));  // rows that see all
+  return some + all * k.size();
+}
+
 /// A head group: query heads and the key/value heads that they use. A key/value head is never split.
 struct HeadGroup {
   Range q, kv;

@@ -3,6 +3,7 @@
 // The passes of a training step, as they are timed, reported and named in metrics.
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 namespace metp {
@@ -33,6 +34,7 @@ inline std::string_view PassName(Pass pass) {
 /// Seconds; metp.md section 7 says what each means.
 struct PassSeconds {
   double compute = 0, communication = 0, exposed = 0, skew = 0;
+  int64_t hops = 0, exposed_hops = 0;
 };
 using PassTable = std::array<PassSeconds, kPasses>;
 

@@ -1,15 +1,8 @@
 #include "worker/ring/ring.h"
 
-#include <chrono>
 #include <cstdlib>
 
 namespace metp {
-
-namespace {
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-}  // namespace
 
 void Ring::Board(std::shared_ptr<Traveller> traveller) {
   if (!traveller->done()) aboard_.push_back(std::move(traveller));
@@ -33,9 +26,9 @@ void Ring::Step(Pass pass, const std::function<void()>& unit) {
 }
 
 void Ring::Compute(Pass pass, const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  Event start = backend_.Record();
   work();
-  times_[static_cast<int>(pass)].compute += SecondsSince(start);
+  spans_.push_back({pass, std::move(start), backend_.Record()});
 }
 
 void Ring::Finish(Pass pass, const Traveller& traveller) {
@@ -47,18 +40,25 @@ void Ring::Drain(Pass pass) {
 }
 
 PassTable Ring::TakeTimes() {
+  backend_.Synchronize();
+  PassTable times = {};
+  for (const Span& span : spans_)
+    times[static_cast<int>(span.pass)].compute += backend_.Seconds(span.start, span.end);
+  spans_.clear();
   size_t next = 0;
   for (const HopRecord& record : communicator_.TakeRecords()) {
     while (next < hops_.size() && hops_[next].first != record.hop) ++next;
     if (next == hops_.size()) std::abort();  // records come in the order posted
-    PassSeconds& seconds = times_[static_cast<int>(hops_[next].second)];
+    PassSeconds& seconds = times[static_cast<int>(hops_[next].second)];
     seconds.communication += record.communication;
     seconds.exposed += record.exposed;
     seconds.skew += record.skew;
+    ++seconds.hops;
+    if (record.exposed > 0) ++seconds.exposed_hops;
     sent_bytes_ += record.sent_bytes;
   }
   hops_.clear();
-  return std::exchange(times_, PassTable{});
+  return times;
 }
 
 }  // namespace metp

@@ -63,7 +63,7 @@ class Ring {
   /// Steps without compute until nobody is aboard.
   void Drain(Pass pass);
 
-  /// What each pass cost since the last call.
+  /// What each pass cost since the last call. Waits for the compute stream.
   PassTable TakeTimes();
   /// Payload bytes that hops have sent since the ring was made (all-reduces aside); up to date after
   /// TakeTimes.
@@ -73,7 +73,11 @@ class Ring {
   Backend& backend_;
   Communicator& communicator_;
   std::vector<std::shared_ptr<Traveller>> aboard_;
-  PassTable times_ = {};
+  struct Span {
+    Pass pass;
+    Event start, end;
+  };
+  std::vector<Span> spans_;                   // compute, since the last TakeTimes
   std::vector<std::pair<HopId, Pass>> hops_;  // posted since the last TakeTimes
   int64_t sent_bytes_ = 0;
 };

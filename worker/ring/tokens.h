@@ -28,6 +28,7 @@ struct TokenRows {
   Zigzag split;
   int b = 1;  // sequences
   int rank = 0;
+  bool causal = true;
   int64_t n = 0;        // own rows, b * split.Rows(rank)
   Tensor ids, targets;  // [n, 1] int32; targets below 0 are not counted
   Tensor positions;     // [n, 1] int32

@@ -46,7 +46,7 @@ class TrainerTest : public ::testing::Test {
     RunLocalRanks(plan.degree(), [&](int rank, Communicator& communicator) {
       MemoryLedger ledger;
       const auto backend = MakeCpuBackend(1, ledger);
-      auto trainer = Trainer::Create(job, plan, *backend, communicator, **dataset);
+      auto trainer = Trainer::Create(job, plan, *backend, communicator, dataset->get());
       if (!trainer.ok()) {
         ADD_FAILURE() << trainer.status();
         communicator.Abort(trainer.status());
@@ -127,13 +127,13 @@ TEST_F(TrainerTest, AShareThatDoesNotFitIsRefusedWithTheCategories) {
   MemoryLedger unbounded;
   {
     const auto backend = MakeCpuBackend(1, unbounded);
-    auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], **dataset);
+    auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
     ASSERT_TRUE(trainer.ok() && (*trainer)->Step().ok());
   }
   // One byte less than a step needs.
   MemoryLedger ledger(unbounded.peak_total() - 1);
   const auto backend = MakeCpuBackend(1, ledger);
-  auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], **dataset);
+  auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Step().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -37,7 +37,7 @@ class Layer {
     const Matrix Y = Make(tokens_.n, shape_.h), dN = Make(tokens_.n, shape_.h);
     AttentionUnit unit(ring_, shape_, tokens_);
     unit.Forward(weights_, Gathered(unit), N, O, LSE, Y);
-    unit.Backward(weights_, gradients_, Gathered(unit), N, O, LSE, Y, dN);
+    unit.Backward(weights_, gradients_, Gathered(unit), {N, O, LSE}, Y, dN);
     const MlpShape mlp{shape_.h, 4 * p_, Activation::kSwiGlu, 0};
     const MlpParameters shard{Make(1, mlp.width() * 4), {}}, d_shard{Make(1, mlp.width() * 4), {}};
     MlpBackward(ring_, mlp, shard, d_shard, N, Y, dN);

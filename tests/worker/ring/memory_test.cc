@@ -54,7 +54,7 @@ Peaks TiledAttention(int p, int64_t s, int a, int d) {
     unit.Forward(weights, unit.Prefetch(weights), N, O, LSE, Y);
     const int64_t forward = ledger.tag_peak("scores");
     ledger.ResetPeaks();
-    unit.Backward(weights, gradients, unit.Prefetch(weights), N, O, LSE, Y, dN);
+    unit.Backward(weights, gradients, unit.Prefetch(weights), {N, O, LSE}, Y, dN);
     ring.Drain(Pass::kFinish);
     const int64_t backward = ledger.tag_peak("scores");
     std::lock_guard lock(mutex);

@@ -36,6 +36,18 @@ TEST(Partition, ZigzagHoldsEveryTokenOnceWhateverTheLength) {
   }
 }
 
+TEST(Partition, CausalPairsAreThoseThatTheMaskLeaves) {
+  for (Range q : {Range{0, 7}, Range{3, 4}, Range{5, 12}, Range{9, 9}}) {
+    for (Range k : {Range{0, 7}, Range{3, 4}, Range{4, 6}, Range{8, 20}, Range{2, 2}}) {
+      int64_t pairs = 0;
+      for (int64_t i = q.begin; i < q.end; ++i) {
+        for (int64_t j = k.begin; j < k.end; ++j) pairs += j <= i;
+      }
+      EXPECT_EQ(CausalPairs(q, k), pairs) << q.begin << " " << q.end << " " << k.begin << " " << k.end;
+    }
+  }
+}
+
 TEST(Partition, ZigzagGivesEveryRankTheSameCausalWork) {
   const Zigzag split{64, 4};
   std::vector<int64_t> work;

@@ -1,5 +1,6 @@
 #include "worker/backend/cpu/cpu_backend.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "worker/backend/cpu/dispatch.h"
@@ -14,6 +15,11 @@ CpuBackend::CpuBackend(int threads, MemoryLedger& ledger) : threads_(threads), l
 
 std::string CpuBackend::Describe() const {
   return "cpu, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") + InstructionSet();
+}
+
+Event CpuBackend::Record() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return {nullptr, std::chrono::duration<double>(now).count()};
 }
 
 void CpuBackend::CopyFromHost(const void* from, const Matrix& to) {

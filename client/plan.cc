@@ -1,0 +1,92 @@
+// metpctl plan: what a job would cost on a device profile. Needs no cluster and reads no data.
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "client/command.h"
+#include "client/plan_table.h"
+#include "proto/support/job_file.h"
+#include "server/planner/planner.h"
+#include "worker/backend/sim/profile.h"
+
+namespace metp {
+namespace {
+
+constexpr int kMostDevices = 4096;
+
+struct Options {
+  std::string file, profile, output = "text";
+  std::vector<std::string> set;
+  int degree = 0, devices = 0;
+  bool max_sequence = false;
+};
+
+int Print(const Options& options, const PlanAnswer& answer) {
+  std::printf(
+      "%s", options.output == "json" ? (PlanJson(answer).dump(2) + "\n").c_str() : PlanText(answer).c_str());
+  return kExitOk;
+}
+
+int Run(const Options& options) {
+  std::vector<std::string> overrides = options.set;
+  if (options.degree > 0) overrides.push_back("parallel.degree=" + std::to_string(options.degree));
+  const absl::StatusOr<v1::JobSpec> job = LoadJobFile(options.file, overrides);
+  if (!job.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(job.status().message()).c_str());
+    return ExitCodeOf(job.status());
+  }
+  const absl::StatusOr<v1::DeviceProfile> profile = LoadProfile(options.profile);
+  if (!profile.ok()) return Fail(profile.status());
+  const int devices = options.devices > 0 ? options.devices : profile->devices_per_node();
+
+  PlanAnswer answer;
+  answer.job = *job;
+  answer.profile = *profile;
+  if (options.max_sequence) {
+    const absl::StatusOr<LongestSequence> longest = MaxSequence(*job, *profile, devices);
+    if (!longest.ok()) return Fail(longest.status());
+    if (longest->tokens == 0) return Fail(absl::ResourceExhaustedError("no sequence fits, however short"));
+    answer.max_sequence = longest->tokens;
+    answer.plan = longest->plan;
+    answer.job = WithSequence(*job, longest->tokens);
+    absl::StatusOr<v1::Prediction> prediction = Predict(answer.job, answer.plan, *profile);
+    if (!prediction.ok()) return Fail(prediction.status());
+    answer.prediction = *std::move(prediction);
+    return Print(options, answer);
+  }
+  absl::StatusOr<Choice> choice = ChoosePlan(*job, *profile, devices);
+  if (!choice.ok()) return Fail(choice.status());
+  answer.plan = choice->plan;
+  answer.prediction = choice->prediction;
+  return Print(options, answer);
+}
+
+}  // namespace
+
+void AddPlan(CLI::App& app, Globals& globals) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand(
+      "plan",
+      "Say what a job would need and how fast it would be on given devices, by simulation; needs no "
+      "coordinator and opens no data");
+  verb->add_option("-f,--file", options->file, "the job file (YAML)")->required();
+  verb->add_option("--profile", options->profile,
+                   "the devices: " + absl::StrJoin(BuiltInProfiles(), ", ") + ", or a profile file")
+      ->required();
+  verb->add_option("--degree", options->degree, "ranks in the ring; over parallel.degree")
+      ->check(CLI::Range(1, kMostDevices));
+  verb->add_option("--devices", options->devices,
+                   "devices there are, where parallel.degree is auto; default: one node's")
+      ->check(CLI::Range(1, kMostDevices));
+  verb->add_flag("--max-sequence", options->max_sequence,
+                 "find the longest data.sequence_length that fits, and plan that");
+  verb->add_option("--set", options->set, "KEY=VALUE over the file's, e.g. train.steps=10; may be repeated")
+      ->allow_extra_args(false);
+  AddOutput(verb, options->output);
+  verb->callback([&globals, options] { globals.run = [options] { return Run(*options); }; });
+}
+
+}  // namespace metp

@@ -1,0 +1,142 @@
+#include "client/plan_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/format.h"
+#include "proto/support/job_schema.h"
+#include "worker/telemetry/ledger.h"
+
+namespace metp {
+namespace {
+
+std::string RecomputeWord(const v1::Plan& plan) {
+  return EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(plan.recompute()));
+}
+
+int64_t CategoryBytes(const v1::Prediction& prediction, int category) {
+  const auto found = prediction.peak_bytes_by_category().find(
+      std::string(MemoryCategoryName(static_cast<MemoryCategory>(category))));
+  return found == prediction.peak_bytes_by_category().end() ? 0 : found->second;
+}
+
+std::string MemoryText(const v1::Prediction& prediction) {
+  std::vector<std::vector<std::string>> rows = {{"MEMORY", "BYTES", "SHARE"}};
+  const auto share = [&](int64_t bytes) {
+    return Percent(static_cast<double>(bytes) / static_cast<double>(prediction.usable_bytes()));
+  };
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const int64_t bytes = CategoryBytes(prediction, i);
+    rows.push_back({std::string(MemoryCategoryName(static_cast<MemoryCategory>(i))),
+                    Bytes(static_cast<double>(bytes)), share(bytes)});
+  }
+  rows.push_back(
+      {"peak", Bytes(static_cast<double>(prediction.peak_bytes())), share(prediction.peak_bytes())});
+  return absl::StrCat(Table(rows, {1, 2}), prediction.fits() ? "It fits into " : "IT DOES NOT FIT into ",
+                      Bytes(static_cast<double>(prediction.usable_bytes())), " a device.\n");
+}
+
+std::string PassText(const v1::Prediction& prediction) {
+  if (prediction.passes().empty()) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"PASS", "COMPUTE/HOP", "COMM/HOP", "HIDES", "COMPUTE", "COMM", "EXPOSED", "SIMULATED"}};
+  for (const v1::PassPrediction& pass : prediction.passes()) {
+    const auto verdict = [&](bool hides) { return !pass.verdict() ? "-" : hides ? "yes" : "NO"; };
+    rows.push_back({pass.pass(), Short(1e3 * pass.hop_compute_seconds()) + " ms",
+                    Short(1e3 * pass.hop_communication_seconds()) + " ms", verdict(pass.hides()),
+                    Duration(pass.compute_seconds()), Duration(pass.communication_seconds()),
+                    Duration(pass.exposed_seconds()), verdict(pass.simulation_hides())});
+  }
+  return absl::StrCat(
+      "\n", Table(rows, {1, 2, 4, 5, 6}),
+      "HIDES: one hop in the middle of the pass against the computing beside it, in closed form. "
+      "SIMULATED: at least\nthree quarters of the pass's simulated hops were hidden. The embedding "
+      "has nothing to hide behind.\n");
+}
+
+std::string OverlapText(const PlanAnswer& answer) {
+  const v1::Prediction& prediction = answer.prediction;
+  if (answer.plan.degree() < 2) return "";
+  std::string text = prediction.full_overlap() ? "\nCommunication hides fully behind computation.\n"
+                                               : "\nCommunication does not hide fully behind computation.\n";
+  if (prediction.smallest_sequence() == 0) {
+    absl::StrAppend(&text, "With ", answer.plan.degree(),
+                    " ranks it never does, however long the sequence.\n");
+  } else {
+    absl::StrAppend(&text, "With ", answer.plan.degree(), " ranks it does from ",
+                    Grouped(prediction.smallest_sequence()), " tokens on; at ",
+                    Grouped(answer.job.data().sequence_length()), " tokens, with up to ",
+                    prediction.largest_degree(), prediction.largest_degree() == 1 ? " rank.\n" : " ranks.\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string PlanText(const PlanAnswer& answer) {
+  const v1::Plan& plan = answer.plan;
+  const v1::Prediction& p = answer.prediction;
+  std::string text = absl::StrCat("Simulated on ", answer.profile.name(), "; nothing was measured.\n");
+  if (answer.max_sequence)
+    absl::StrAppend(&text, "Longest sequence that fits: ", Grouped(*answer.max_sequence), " tokens.\n");
+  absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank, " : " ranks, ", plan.head_groups(),
+                  plan.head_groups() == 1 ? " head group" : " head groups", ", tile rows ",
+                  plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()), ", recompute ",
+                  RecomputeWord(plan), "; sequence ", Grouped(answer.job.data().sequence_length()),
+                  " tokens.\n");
+  for (const std::string& note : plan.notes()) absl::StrAppend(&text, note, "\n");
+  absl::StrAppend(&text, "\n", MemoryText(p));
+  absl::StrAppend(&text, "\nStep ", Duration(p.step_seconds()), ", ",
+                  Grouped(static_cast<int64_t>(p.tokens_per_second())), " tokens/s, ",
+                  Grouped(static_cast<int64_t>(p.tokens_per_second() / plan.degree())), " a device; MFU ",
+                  Percent(p.mfu()), " of ", Scaled(answer.profile.peak_flops_per_second(), "FLOP/s"));
+  if (plan.degree() > 1) {
+    absl::StrAppend(&text, "; waiting for communication ", Percent(p.exposed_seconds() / p.step_seconds()),
+                    " of the step");
+  }
+  return absl::StrCat(text, ".\n", PassText(p), OverlapText(answer));
+}
+
+nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
+  const v1::Plan& plan = answer.plan;
+  const v1::Prediction& p = answer.prediction;
+  nlohmann::ordered_json json = {
+      {"plan",
+       {{"degree", plan.degree()},
+        {"head_groups", plan.head_groups()},
+        {"tile_rows", plan.tile_rows()},
+        {"recompute", RecomputeWord(plan)},
+        {"notes", std::vector<std::string>(plan.notes().begin(), plan.notes().end())}}},
+      {"profile", answer.profile.name()},
+      {"simulated", true},
+      {"sequence_length", answer.job.data().sequence_length()}};
+  if (answer.max_sequence) json["max_sequence"] = *answer.max_sequence;
+  nlohmann::ordered_json categories = nlohmann::ordered_json::object();
+  for (int i = 0; i < kMemoryCategories; ++i)
+    categories[std::string(MemoryCategoryName(static_cast<MemoryCategory>(i)))] = CategoryBytes(p, i);
+  json["memory"] = {{"peak_bytes", p.peak_bytes()},
+                    {"peak_bytes_by_category", categories},
+                    {"usable_bytes", p.usable_bytes()},
+                    {"fits", p.fits()}};
+  json["step_seconds"] = p.step_seconds();
+  json["tokens_per_second"] = p.tokens_per_second();
+  json["tokens_per_second_per_device"] = p.tokens_per_second() / plan.degree();
+  json["mfu"] = p.mfu();
+  json["exposed_seconds"] = p.exposed_seconds();
+  json["passes"] = nlohmann::ordered_json::object();
+  for (const v1::PassPrediction& pass : p.passes()) {
+    json["passes"][pass.pass()] = {{"verdict", pass.verdict()},
+                                   {"hop_compute_seconds", pass.hop_compute_seconds()},
+                                   {"hop_communication_seconds", pass.hop_communication_seconds()},
+                                   {"hides", pass.hides()},
+                                   {"compute_seconds", pass.compute_seconds()},
+                                   {"communication_seconds", pass.communication_seconds()},
+                                   {"exposed_seconds", pass.exposed_seconds()},
+                                   {"simulation_hides", pass.simulation_hides()}};
+  }
+  json["full_overlap"] = {{"holds", p.full_overlap()},
+                          {"smallest_sequence", p.smallest_sequence()},
+                          {"largest_degree", p.largest_degree()}};
+  return json;
+}
+
+}  // namespace metp

@@ -1,0 +1,123 @@
+#include "server/planner/candidates.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/job_schema.h"
+#include "worker/model/plan.h"
+
+namespace metp {
+
+namespace {
+
+constexpr int kMostDevices = 4096;
+
+using Recompute = v1::ParallelSpec::Recompute;
+
+std::string RecomputeWord(Recompute recompute) {
+  return EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(recompute));
+}
+
+/// 1, 2, 4, ..., most.
+std::vector<int> Doubling(int most) {
+  std::vector<int> values;
+  for (int value = 1; value < most; value *= 2) values.push_back(value);
+  values.push_back(most);
+  return values;
+}
+
+std::vector<int> Degrees(const v1::JobSpec& job, int devices) {
+  return job.parallel().degree() != 0 ? std::vector{job.parallel().degree()} : Doubling(std::max(1, devices));
+}
+
+std::vector<int> HeadGroupChoices(const v1::JobSpec& job) {
+  const int asked = job.parallel().head_groups(), g = job.model().kv_heads();
+  return asked != 0 ? std::vector{std::min(asked, g)} : Doubling(g);
+}
+
+/// Largest first. On a CPU the fastest tile is known (worker/model/plan.h) and small already.
+std::vector<int> TileRowChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile) {
+  const int asked = job.parallel().tile_rows();
+  if (asked != 0) return {std::max(asked, 0)};
+  if (profile.precision() == v1::DeviceProfile::PRECISION_FP32) return {kAutoTileRows};
+  return {8192, 4096, 2048};
+}
+
+std::vector<Recompute> RecomputeChoices(const v1::JobSpec& job) {
+  if (job.parallel().recompute() != v1::ParallelSpec::RECOMPUTE_AUTO) return {job.parallel().recompute()};
+  return {v1::ParallelSpec::RECOMPUTE_NONE, v1::ParallelSpec::RECOMPUTE_SELECTIVE,
+          v1::ParallelSpec::RECOMPUTE_FULL};
+}
+
+}  // namespace
+
+std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
+  std::vector<v1::Plan> plans;
+  for (int degree : Degrees(job, devices)) {
+    for (Recompute recompute : RecomputeChoices(job)) {
+      for (int head_groups : HeadGroupChoices(job)) {
+        for (int tile_rows : TileRowChoices(job, profile)) {
+          v1::Plan& plan = plans.emplace_back();
+          plan.set_degree(degree);
+          plan.set_recompute(recompute);
+          plan.set_head_groups(head_groups);
+          plan.set_tile_rows(tile_rows);
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+v1::Plan LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
+  return Candidates(job, profile, devices).back();
+}
+
+std::string Settings(const v1::Plan& plan) {
+  return absl::StrCat(plan.head_groups(), plan.head_groups() == 1 ? " head group" : " head groups",
+                      ", tile rows ", plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()),
+                      ", recompute ", RecomputeWord(plan.recompute()));
+}
+
+std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
+  std::vector<Change> changes;
+  const auto add = [&](const std::string& setting, auto&& change) {
+    Change& added = changes.emplace_back(setting, plan);
+    change(added.plan);
+  };
+  const int g = job.model().kv_heads();
+  if (plan.head_groups() < g) {
+    add(absl::StrCat("parallel.head_groups=", g), [&](v1::Plan& changed) { changed.set_head_groups(g); });
+  }
+  if (plan.tile_rows() == 0 || plan.tile_rows() > 2048) {
+    add("parallel.tile_rows=2048", [](v1::Plan& changed) { changed.set_tile_rows(2048); });
+  }
+  for (const Recompute recompute :
+       {v1::ParallelSpec::RECOMPUTE_SELECTIVE, v1::ParallelSpec::RECOMPUTE_FULL}) {
+    if (plan.recompute() == v1::ParallelSpec::RECOMPUTE_FULL || plan.recompute() == recompute) continue;
+    add("parallel.recompute=" + RecomputeWord(recompute),
+        [&](v1::Plan& changed) { changed.set_recompute(recompute); });
+  }
+  for (int degree = 2 * plan.degree(); degree <= kMostDevices; degree *= 2) {
+    add(absl::StrCat("parallel.degree=", degree), [&](v1::Plan& changed) { changed.set_degree(degree); });
+  }
+  // All settings at once, before more devices are asked for.
+  const auto first_degree = std::find_if(changes.begin(), changes.end(), [&](const Change& change) {
+    return change.plan.degree() != plan.degree();
+  });
+  if (first_degree - changes.begin() > 1) {
+    v1::Plan all = plan;
+    all.set_head_groups(g);
+    all.set_recompute(v1::ParallelSpec::RECOMPUTE_FULL);
+    if (all.tile_rows() == 0 || all.tile_rows() > 2048) all.set_tile_rows(2048);
+    std::string setting;
+    for (auto change = changes.begin(); change != first_degree; ++change) {
+      if (change->setting != "parallel.recompute=selective")
+        absl::StrAppend(&setting, setting.empty() ? "" : " ", change->setting);
+    }
+    changes.insert(first_degree, {setting, all});
+  }
+  return changes;
+}
+
+}  // namespace metp

@@ -1,0 +1,32 @@
+#pragma once
+
+// The plans that a search looks at. Pure.
+
+#include <string>
+#include <vector>
+
+#include "metp/v1/job.pb.h"
+#include "metp/v1/plan.pb.h"
+#include "metp/v1/profile.pb.h"
+
+namespace metp {
+
+/// Every combination of what the job leaves to `auto`: degrees up to `devices`, head groups, tile rows, what is
+/// recomputed. What it fixes is one value. Never empty; sorted from least to most memory saved.
+std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
+
+/// Of these the one that takes least memory.
+v1::Plan LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
+
+/// "8 head groups, tile rows 4096, recompute selective".
+std::string Settings(const v1::Plan& plan);
+
+/// A change to a plan that may save memory, and the job file's setting for it.
+struct Change {
+  std::string setting;
+  v1::Plan plan;
+};
+/// In the order of what they cost a user: a setting first, then more devices.
+std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan);
+
+}  // namespace metp

@@ -1,0 +1,203 @@
+#include "server/planner/overlap.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "worker/backend/sim/cost_model.h"
+#include "worker/backend/tensor.h"
+#include "worker/model/config.h"
+#include "worker/ring/partition.h"
+
+namespace metp {
+
+namespace {
+
+constexpr int kMostRanks = 4096;
+
+/// One plan's shapes, letters as in metp.md; every part as large as the largest.
+struct Shapes {
+  Shapes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& device)
+      : c(MakeModelConfig(job.model())),
+        cost(device),
+        link(sim::RingLink(device, plan.degree())),
+        p(plan.degree()),
+        b(job.train().micro_batch()),
+        chunk(Part(job.data().sequence_length(), 2 * p, 0).size()),
+        n(b * 2 * chunk),
+        f(Part(c.f, p, 0).size()),
+        V(Part(c.V, p, 0).size()),
+        h(Part(c.h, p, 0).size()),
+        groups(plan.head_groups()),
+        tile_rows(plan.tile_rows()),
+        full(plan.recompute() == v1::ParallelSpec::RECOMPUTE_FULL),
+        none(plan.recompute() == v1::ParallelSpec::RECOMPUTE_NONE),
+        tiled(job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED),
+        e(device.precision() == v1::DeviceProfile::PRECISION_BF16 ? 2 : 4) {
+    const HeadGroup group = HeadGroups(c.a, c.g, groups).front();
+    heads = static_cast<int>(group.q.size());
+    wq = group.q.size() * c.d;
+    wk = group.kv.size() * c.d;
+  }
+
+  double Gemm(int64_t m, int64_t n_cols, int64_t k, int64_t result_bytes, bool adds) const {
+    const auto bytes =
+        static_cast<double>(e * (m * k + k * n_cols) + (adds ? 2 : 1) * result_bytes * m * n_cols);
+    return m == 0 ? 0 : cost.Gemm(m, n_cols, k, bytes);
+  }
+  /// `kernels(rows)` of every tile of the rank's rows, in seconds.
+  template <typename Kernels>
+  double Tiles(const Kernels& kernels) const {
+    if (tile_rows <= 0 || tile_rows >= n) return kernels(n);
+    const int64_t whole = n / tile_rows, rest = n % tile_rows;
+    return static_cast<double>(whole) * kernels(tile_rows) + (rest > 0 ? kernels(rest) : 0);
+  }
+  double Message(double bytes) const { return sim::MessageSeconds(link, bytes); }
+
+  const ModelConfig c;
+  const sim::CostModel cost;
+  const v1::Link link;
+  const int p, b;
+  const int64_t chunk, n, f, V, h;
+  const int groups;
+  const int64_t tile_rows;
+  const bool full, none, tiled;
+  const int64_t e;  // bytes of a weight or activation at work; gradients have 4
+  int heads = 0;
+  int64_t wq = 0, wk = 0;  // a d / c, g d / c
+};
+
+constexpr int64_t kGradient = 4;
+
+/// A head group's weights, as one hop carries them: e h/p (2a + 2g) d / c.
+double GatherBytes(const Shapes& x, int64_t element) {
+  return static_cast<double>(element * x.h * 2 * (x.wq + x.wk));
+}
+
+/// One ring step of attention: the own queries against another rank's keys, chunk by chunk. Causal: two pairs of
+/// chunks are visible; in both directions four.
+double AttentionStep(const Shapes& x, bool backward) {
+  const int64_t rows = x.tiled && x.tile_rows > 0 ? std::min(x.chunk, x.tile_rows) : x.chunk;
+  const int64_t q = x.e * rows * x.wq, kv = x.e * x.chunk * 2 * x.wk, lse = kGradient * rows * x.heads;
+  const int64_t scores = x.tiled ? kGradient * x.heads * rows * x.chunk : 0;
+  double kernel = 0;
+  if (backward) {
+    const int64_t bytes =
+        2 * q + kv + 2 * lse + 2 * kGradient * (rows * x.wq + x.chunk * 2 * x.wk) + 6 * scores;
+    kernel = x.cost.AttentionBackward(rows * x.chunk, x.heads, x.c.d, static_cast<double>(bytes));
+  } else {
+    kernel = x.cost.AttentionForward(rows * x.chunk, x.heads, x.c.d,
+                                     static_cast<double>(3 * q + kv + 2 * lse + 4 * scores));
+  }
+  const double tiles = static_cast<double>(x.chunk) / static_cast<double>(std::max<int64_t>(rows, 1));
+  return x.chunk == 0 ? 0 : kernel * tiles * x.b * (x.c.causal ? 2 : 4);
+}
+
+PassOverlap AttentionForward(const Shapes& x) {
+  const double kv = static_cast<double>(x.e * x.n * 2 * x.wk);
+  return {Pass::kAttentionForward, true, AttentionStep(x, false),
+          x.Message(kv + (x.groups > 1 || x.full ? GatherBytes(x, x.e) : 0))};
+}
+
+PassOverlap AttentionBackward(const Shapes& x) {
+  const double kv = static_cast<double>((x.e + kGradient) * x.n * 2 * x.wk);
+  const double riders = x.groups > 1 ? GatherBytes(x, x.e + kGradient) : 0;
+  const double clear = x.cost.Memory(static_cast<double>(kGradient * x.n * 2 * x.wk));  // of the contribution
+  return {Pass::kAttentionBackward, true, AttentionStep(x, true) + clear, x.Message(kv + riders)};
+}
+
+/// dK, dV come home behind dWo, dWq and the query part of dN.
+PassOverlap AttentionHome(const Shapes& x) {
+  double compute = x.Gemm(x.c.h, x.wq, x.n, kGradient, false) * 2 + x.Gemm(x.n, x.c.h, x.wq, kGradient, true);
+  if (x.c.llama) {
+    compute += x.cost.Memory(static_cast<double>(kGradient * x.n * (x.c.d + 2 * x.wq)));  // rotated back
+  }
+  if (x.e != kGradient) compute += x.cost.Memory(static_cast<double>((x.e + kGradient) * x.n * x.wq));
+  return {Pass::kAttentionHome, true, compute, x.Message(static_cast<double>(kGradient * x.n * 2 * x.wk))};
+}
+
+PassOverlap OutputProjection(const Shapes& x) {
+  return {Pass::kOutputProjection, true, x.Gemm(x.n, x.h, x.wq, kGradient, true),
+          x.Message(static_cast<double>(x.e * x.h * x.wq))};
+}
+
+PassOverlap Mlp(const Shapes& x, bool backward) {
+  const int64_t inputs = x.c.llama ? 2 : 1, h = x.c.h, f = x.f;
+  const double compute = x.Tiles([&](int64_t rows) {
+    double seconds = x.Gemm(rows, inputs * f, h, x.e, false);
+    if (!backward) {
+      return seconds + x.cost.Memory(static_cast<double>(x.e * rows * f * (inputs + 1))) +
+             x.Gemm(rows, h, f, kGradient, true);
+    }
+    seconds += x.Gemm(rows, f, h, x.e, false);
+    seconds += x.cost.Memory(static_cast<double>(2 * x.e * rows * f * (inputs + 1)));
+    seconds += x.Gemm(f, h, rows, kGradient, true) + x.Gemm(h, inputs * f, rows, kGradient, true);
+    return seconds + x.Gemm(rows, h, inputs * f, kGradient, true);
+  });
+  const int64_t shard = (inputs + 1) * h * f;
+  const double bytes = static_cast<double>((backward ? x.e + kGradient : x.e) * shard) + GatherBytes(x, x.e);
+  return {backward ? Pass::kMlpBackward : Pass::kMlpForward, true, compute, x.Message(bytes)};
+}
+
+PassOverlap LossPass(const Shapes& x, bool backward) {
+  const int64_t h = x.c.h, V = x.V;
+  const double compute = x.Tiles([&](int64_t rows) {
+    const double logits = x.Gemm(rows, V, h, kGradient, false);
+    if (!backward) return logits + x.cost.Memory(static_cast<double>(kGradient * rows * V));
+    double seconds = logits + x.cost.Memory(static_cast<double>(2 * kGradient * rows * V));
+    if (x.e != kGradient) seconds += x.cost.Memory(static_cast<double>((kGradient + x.e) * rows * V));
+    return seconds + x.Gemm(rows, h, V, kGradient, true) + x.Gemm(V, h, rows, kGradient, true);
+  });
+  const double bytes = static_cast<double>((backward ? x.e + kGradient : x.e) * V * h);
+  return {backward ? Pass::kLossBackward : Pass::kLossForward, true, compute,
+          x.Message(bytes + (!backward && x.full ? GatherBytes(x, x.e) : 0))};
+}
+
+PassOverlap Embedding(const Shapes& x, bool backward) {
+  const double bytes = static_cast<double>((backward ? kGradient : x.e) * x.V * x.c.h);
+  return {backward ? Pass::kEmbeddingBackward : Pass::kEmbeddingForward, false, 0, x.Message(bytes)};
+}
+
+bool FullOverlapAt(v1::JobSpec job, v1::Plan plan, const v1::DeviceProfile& profile, int64_t s, int degree) {
+  job.mutable_data()->set_sequence_length(static_cast<int32_t>(s));  // no pass depends on the position table
+  plan.set_degree(degree);
+  return FullOverlap(OverlapOf(job, plan, profile));
+}
+
+}  // namespace
+
+std::vector<PassOverlap> OverlapOf(const v1::JobSpec& job, const v1::Plan& plan,
+                                   const v1::DeviceProfile& profile) {
+  if (plan.degree() < 2) return {};
+  const Shapes x(job, plan, profile);
+  std::vector<PassOverlap> passes = {Embedding(x, false), AttentionForward(x), Mlp(x, false),
+                                     LossPass(x, false), LossPass(x, true)};
+  if (!x.full && !x.none) passes.push_back(OutputProjection(x));
+  passes.insert(passes.end(), {Mlp(x, true), AttentionBackward(x), AttentionHome(x), Embedding(x, true)});
+  return passes;
+}
+
+bool FullOverlap(const std::vector<PassOverlap>& passes) {
+  return std::all_of(passes.begin(), passes.end(),
+                     [](const PassOverlap& pass) { return !pass.verdict || pass.hides(); });
+}
+
+int64_t SmallestFullOverlapSequence(const v1::JobSpec& job, const v1::Plan& plan,
+                                    const v1::DeviceProfile& profile) {
+  int64_t below = 0, at = std::numeric_limits<int32_t>::max() - 1;
+  if (!FullOverlapAt(job, plan, profile, at, plan.degree())) return 0;
+  while (at - below > 1) {  // computing grows faster with s than communication
+    const int64_t middle = below + (at - below) / 2;
+    (FullOverlapAt(job, plan, profile, middle, plan.degree()) ? at : below) = middle;
+  }
+  return at;
+}
+
+int LargestFullOverlapDegree(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  int largest = 1;
+  for (int degree = 2; degree <= kMostRanks; degree += degree < 64 ? 1 : degree < 512 ? 8 : 64) {
+    if (FullOverlapAt(job, plan, profile, job.data().sequence_length(), degree)) largest = degree;
+  }
+  return largest;
+}
+
+}  // namespace metp

@@ -1,0 +1,61 @@
+#include <algorithm>
+
+#include "proto/support/status_macros.h"
+#include "server/planner/overlap.h"
+#include "server/planner/planner.h"
+#include "worker/backend/sim/profile.h"
+#include "worker/rank/simulate.h"
+
+namespace metp {
+
+namespace {
+
+void AddPasses(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile,
+               const v1::StepReport& step, v1::Prediction& prediction) {
+  for (const PassOverlap& pass : OverlapOf(job, plan, profile)) {
+    v1::PassPrediction& row = *prediction.add_passes();
+    row.set_pass(std::string(PassName(pass.pass)));
+    row.set_verdict(pass.verdict);
+    row.set_hop_compute_seconds(pass.compute);
+    row.set_hop_communication_seconds(pass.communication);
+    row.set_hides(pass.hides());
+    const auto simulated = step.passes().find(row.pass());
+    if (simulated == step.passes().end()) continue;
+    row.set_compute_seconds(simulated->second.compute_seconds());
+    row.set_communication_seconds(simulated->second.communication_seconds());
+    row.set_exposed_seconds(simulated->second.exposed_seconds());
+    row.set_simulation_hides(4 * simulated->second.exposed_hops() <= simulated->second.hops());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& plan,
+                                       const v1::DeviceProfile& profile) {
+  METP_ASSIGN_OR_RETURN(const std::vector<v1::StepReport> reports, SimulateStep(job, plan, profile));
+  const auto fullest = std::max_element(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
+    return a.peak_bytes() < b.peak_bytes();
+  });
+  const auto slowest = std::max_element(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
+    return a.step_seconds() < b.step_seconds();
+  });
+  v1::Prediction prediction;
+  prediction.set_profile(profile.name());
+  prediction.set_peak_bytes(fullest->peak_bytes());
+  *prediction.mutable_peak_bytes_by_category() = fullest->peak_bytes_by_category();
+  prediction.set_usable_bytes(UsableBytes(profile));
+  prediction.set_fits(fullest->peak_bytes() <= UsableBytes(profile));
+  const double seconds = slowest->step_seconds();
+  prediction.set_step_seconds(seconds);
+  prediction.set_tokens_per_second(static_cast<double>(slowest->tokens()) / seconds);
+  prediction.set_mfu(slowest->model_flops() / seconds / (profile.peak_flops_per_second() * plan.degree()));
+  for (const auto& [name, pass] : slowest->passes())
+    prediction.set_exposed_seconds(prediction.exposed_seconds() + pass.exposed_seconds());
+  AddPasses(job, plan, profile, *slowest, prediction);
+  prediction.set_full_overlap(FullOverlap(OverlapOf(job, plan, profile)));
+  prediction.set_smallest_sequence(SmallestFullOverlapSequence(job, plan, profile));
+  prediction.set_largest_degree(LargestFullOverlapDegree(job, plan, profile));
+  return prediction;
+}
+
+}  // namespace metp

@@ -1,0 +1,76 @@
+#include "worker/backend/sim/profile.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/support/job_schema.h"
+#include "proto/support/status_macros.h"
+#include "proto/support/yaml_message.h"
+#include "worker/backend/sim/built_in_profiles.h"
+
+namespace metp {
+
+namespace {
+
+constexpr char kKind[] = "a device profile";
+
+/// What the schema's rules of single fields cannot say.
+void CheckProfile(const v1::DeviceProfile& profile, Problems& problems) {
+  if (UsableBytes(profile) <= profile.workspace_bytes()) {
+    problems.Add({}, "reserved_bytes",
+                 absl::StrCat("found ", profile.reserved_bytes(), " and a workspace_bytes of ",
+                              profile.workspace_bytes(), ", expected less than memory_bytes, ",
+                              profile.memory_bytes(), ", together"));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> BuiltInProfiles() {
+  std::vector<std::string> names;
+  for (const BuiltInProfile& profile : kBuiltInProfiles) names.emplace_back(profile.name);
+  return names;
+}
+
+void NormalizeProfile(v1::DeviceProfile& profile) {
+  if (!profile.has_reserved_bytes()) profile.set_reserved_bytes(2'500'000'000);
+  if (!profile.has_workspace_bytes()) profile.set_workspace_bytes(int64_t{64} << 20);
+  if (!profile.has_kernel_seconds()) profile.set_kernel_seconds(5e-6);
+  if (!profile.has_peak_flops_per_second())
+    profile.set_peak_flops_per_second(profile.gemm().flops_per_second());
+  for (v1::KernelRate* rate :
+       {profile.mutable_gemm(), profile.mutable_attention_forward(), profile.mutable_attention_backward()}) {
+    if (!rate->has_bytes_per_second()) rate->set_bytes_per_second(profile.bytes_per_second());
+  }
+  if (!profile.has_node_link()) *profile.mutable_node_link() = profile.link();
+}
+
+absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const std::string& name) {
+  v1::DeviceProfile profile;
+  Places places;
+  METP_RETURN_IF_ERROR(ReadYamlMessage(text, name, kKind, {}, profile, places));
+  NormalizeProfile(profile);
+  Problems problems;
+  CheckFields(profile, "", problems);
+  CheckProfile(profile, problems);
+  problems.Locate(places);
+  METP_RETURN_IF_ERROR(problems.ToStatus(name));
+  return profile;
+}
+
+absl::StatusOr<v1::DeviceProfile> LoadProfile(const std::string& name_or_path) {
+  for (const BuiltInProfile& profile : kBuiltInProfiles) {
+    if (profile.name == name_or_path) return ParseProfile(profile.text, name_or_path);
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(name_or_path, error)) {
+    return absl::NotFoundError(absl::StrCat(
+        "profile '", name_or_path, "': found neither a file of that name nor a ",
+        "built-in profile, expected ", absl::StrJoin(BuiltInProfiles(), ", "), " or a profile file"));
+  }
+  METP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(name_or_path, kKind));
+  return ParseProfile(text, name_or_path);
+}
+
+}  // namespace metp

@@ -1,0 +1,31 @@
+#pragma once
+
+// Device profiles (proto/metp/v1/profile.proto): those that come with the program, and those of users' files.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "metp/v1/profile.pb.h"
+
+namespace metp {
+
+/// Names of the built-in profiles, sorted: worker/backend/sim/profiles/NAME.yaml, in the program itself.
+std::vector<std::string> BuiltInProfiles();
+
+/// A built-in profile, or the YAML file at that path; complete and valid. NotFound: neither, naming the built-in
+/// ones; InvalidArgument "FILE:LINE: KEY: MESSAGE", a line a problem.
+absl::StatusOr<v1::DeviceProfile> LoadProfile(const std::string& name_or_path);
+
+/// The same from text, called `name` in messages.
+absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const std::string& name);
+
+/// Fills every absent optional field with its default.
+void NormalizeProfile(v1::DeviceProfile& profile);
+
+/// What a rank may take: what the driver reports, less what is reserved.
+inline int64_t UsableBytes(const v1::DeviceProfile& profile) {
+  return profile.memory_bytes() - profile.reserved_bytes();
+}
+
+}  // namespace metp

@@ -1,0 +1,30 @@
+#pragma once
+
+// One training step on a simulated device: the step code of worker/model and worker/ring, unmodified, over
+// worker/backend/sim. Pure: nothing is read, started or measured. What it reports is simulated.
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "metp/v1/job.pb.h"
+#include "metp/v1/plan.pb.h"
+#include "metp/v1/profile.pb.h"
+#include "metp/v1/report.pb.h"
+
+namespace metp {
+
+/// What rank `rank` of `plan` would report of its first step, losses aside. Memory is counted even beyond what
+/// the device has. `job`: normalized and valid; `profile`: complete and valid.
+absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
+                                            const v1::DeviceProfile& profile, int rank);
+
+/// For each rank of the ring the first one whose shapes equal its own (tokens, and parts of h, f, V), so that
+/// only distinct shapes need to be simulated. Equal shapes take equal memory, and times that differ by the
+/// order in which uneven parts pass by.
+std::vector<int> RepresentativeRanks(const v1::JobSpec& job, int degree);
+
+/// Reports of all ranks, each representative simulated once.
+absl::StatusOr<std::vector<v1::StepReport>> SimulateStep(const v1::JobSpec& job, const v1::Plan& plan,
+                                                         const v1::DeviceProfile& profile);
+
+}  // namespace metp

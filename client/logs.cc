@@ -10,6 +10,8 @@
 namespace metp {
 namespace {
 
+constexpr int kMostRank = 65535;
+
 struct Options {
   std::string job;
   int rank = -1;
@@ -47,7 +49,7 @@ void AddLogs(CLI::App& app, Globals& globals) {
   CLI::App* verb = app.add_subcommand("logs", "Print the output of a job's ranks, each line with its rank");
   verb->add_option("job", options->job, kJobHelp)->required();
   verb->add_option("-r,--rank", options->rank, "this rank's only, without its number")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, kMostRank));
   verb->add_flag("-f,--follow", options->follow, "go on until the job ends");
   verb->callback(
       [&globals, options] { globals.run = [&globals, options] { return Run(globals, *options); }; });

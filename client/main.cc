@@ -34,6 +34,14 @@ int main(int argc, char** argv) {
   metp::AddVersion(app, globals);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 misses a verb before it says that it does not know the one that was given.
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      std::fprintf(stderr, "metpctl: unknown verb '%s'; metpctl --help names all\n", argv[1]);
+      return metp::kExitUsage;
+    }
+    app.exit(error);
+    return metp::kExitUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? metp::kExitOk : metp::kExitUsage;
   }

@@ -7,7 +7,8 @@
 #   --keep       leave the coordinator and the workers running, and say where they answer and how to stop them
 #   --job FILE   another job file than deploy/examples/licenses-4k.yaml
 #
-# Nothing is written outside build/ and a temporary folder, which is removed at the end (with --keep: not).
+# Besides Debian packages nothing is written outside build/ and a temporary folder, which is removed at the end (with
+# --keep: not).
 # shellcheck disable=SC2317  # functions called from traps
 set -euo pipefail
 
@@ -97,7 +98,8 @@ fi
 
 # Starts PROGRAM in a session of its own, so that Ctrl-C reaches this script alone, which then stops all in order.
 start() { # NAME PROGRAM ARGUMENT ...
-  setsid "$bin/$2" "${@:3}" </dev/null >"$folder/$1.log" 2>&1 &
+  : >"$folder/$1.log" # there before anybody looks into it
+  setsid "$bin/$2" "${@:3}" </dev/null >>"$folder/$1.log" 2>&1 &
   names+=("$1")
   pids+=($!)
 }

@@ -32,6 +32,9 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
                                                       ", expected at most ", registered,
                                                       ", the number of registered workers"));
   }
+  if (const int64_t bytes = workers_.smallest_memory(); bytes > 0) {
+    METP_RETURN_IF_ERROR(CheckMemory(job, plan, bytes));
+  }
   return jobs_.Add(request_id, job, plan);
 }
 

@@ -115,7 +115,15 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
   const absl::StatusOr<std::string> id = jobs_.Find(request->job());
   if (!id.ok()) return Refuse<v1::LogChunk>(changes_, id.status());
   std::optional<int> rank;
-  if (request->has_rank()) rank = request->rank();
+  if (request->has_rank()) {
+    rank = request->rank();
+    const absl::StatusOr<v1::JobStatus> job = jobs_.Get(*id);
+    if (job.ok() && (*rank < 0 || *rank >= job->plan().degree())) {
+      return Refuse<v1::LogChunk>(
+          changes_, absl::NotFoundError(absl::StrCat("rank: found ", *rank, ", expected 0 to ",
+                                                     job->plan().degree() - 1, ", the ranks of ", *id)));
+    }
+  }
   auto source = [this, id = *id, rank, follow = request->follow(), offset = request->offset()](
                     v1::LogChunk& chunk, absl::Status& status) mutable {
     absl::StatusOr<JobTable::LogUpdate> update = jobs_.ReadLog(id, offset, rank, config_.bytes_per_message);

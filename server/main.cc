@@ -86,7 +86,11 @@ int main(int argc, char** argv) {
   app.add_option("--lease-ms", lease_ms, "silence after which a worker is lost and its ranks count as gone")
       ->capture_default_str()
       ->check(CLI::Range(200, 3600000));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   config.suspect_after = std::chrono::milliseconds(suspect_ms);
   config.lease = std::chrono::milliseconds(lease_ms);
   return metp::Run(config, ready_file, signals);

@@ -196,6 +196,16 @@ void Registry::CloseAll(const absl::Status& status) {
   for (const auto& link : links) link->Close(status);
 }
 
+int64_t Registry::smallest_memory() const {
+  MutexLock lock(mutex_);
+  int64_t smallest = 0;
+  for (const auto& [name, worker] : workers_) {
+    const int64_t bytes = worker.hello.memory_bytes();
+    if (worker.state != v1::WorkerStatus::LOST && (smallest == 0 || bytes < smallest)) smallest = bytes;
+  }
+  return smallest;
+}
+
 int Registry::registered() const {
   MutexLock lock(mutex_);
   return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {

@@ -41,14 +41,20 @@ std::string Alternatives(const std::vector<std::string>& choices) {
   return absl::StrCat(absl::StrJoin(choices.begin(), choices.end() - 1, ", "), " or ", choices.back());
 }
 
+/// Whole numbers without an exponent.
+std::string BoundText(double bound) {
+  const bool whole = bound == std::floor(bound) && std::abs(bound) < 1e15;
+  return whole ? absl::StrCat(static_cast<int64_t>(bound)) : absl::StrCat(bound);
+}
+
 std::string Bounds(const v1::Rule& rule) {
   std::string bounds;
   if (rule.has_min()) {
-    absl::StrAppend(&bounds, rule.exclusive_min() ? " larger than " : " of at least ", rule.min());
+    absl::StrAppend(&bounds, rule.exclusive_min() ? " larger than " : " of at least ", BoundText(rule.min()));
   }
   if (rule.has_max()) {
     absl::StrAppend(&bounds, bounds.empty() ? "" : " and", rule.exclusive_max() ? " less than " : " at most ",
-                    rule.max());
+                    BoundText(rule.max()));
   }
   return bounds;
 }

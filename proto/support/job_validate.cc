@@ -72,9 +72,12 @@ void CheckData(const v1::DataSpec& data, const v1::ModelSpec& model, Problems& p
       std::numeric_limits<int32_t>::max() - 1;  // one more token is read for the targets
   Expect(data.sequence_length() <= kLongest, "data.sequence_length", data.sequence_length(),
          absl::StrCat("an integer of at most ", kLongest), problems);
-  Expect(model.max_positions() >= data.sequence_length(), "model.max_positions", model.max_positions(),
-         absl::StrCat("at least data.sequence_length (", data.sequence_length(), ")"), problems);
+  const bool table = model.family() == v1::ModelSpec::FAMILY_GPT2;
+  Expect(!table || model.max_positions() >= data.sequence_length(), "model.max_positions",
+         model.max_positions(), absl::StrCat("at least data.sequence_length (", data.sequence_length(), ")"),
+         problems);
   if (!model.has_vocab()) {
+    if (data.tokenizer() != kNoTokenizer) return;  // unknown, and said
     problems.Add({}, "model.vocab",
                  "missing, expected the vocabulary's size (data.tokenizer none does not tell it)");
     return;

@@ -5,12 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/job_schema.h"
 #include "worker/model/plan.h"
+#include "worker/ring/partition.h"
 
 namespace metp {
 
 namespace {
 
 constexpr int kMostDevices = 4096;
+constexpr int kSmallestTile = 2048, kLargestTile = 8192;  // rows; wide enough for a device's full rate
 
 using Recompute = v1::ParallelSpec::Recompute;
 
@@ -35,12 +37,17 @@ std::vector<int> HeadGroupChoices(const v1::JobSpec& job) {
   return asked != 0 ? std::vector{std::min(asked, g)} : Doubling(g);
 }
 
-/// Largest first. On a CPU the fastest tile is known (worker/model/plan.h) and small already.
-std::vector<int> TileRowChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile) {
+/// Largest first; of those that hold all rows of a rank the smallest. On a CPU the fastest tile is known
+/// (worker/model/plan.h) and small already.
+std::vector<int> TileRowChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile, int degree) {
   const int asked = job.parallel().tile_rows();
   if (asked != 0) return {std::max(asked, 0)};
   if (profile.precision() == v1::DeviceProfile::PRECISION_FP32) return {kAutoTileRows};
-  return {8192, 4096, 2048};
+  const int64_t rows = job.train().micro_batch() * Zigzag{job.data().sequence_length(), degree}.MaxRows();
+  std::vector<int> choices = {kSmallestTile};
+  for (int tile = 2 * kSmallestTile; tile <= kLargestTile && choices.front() < rows; tile *= 2)
+    choices.insert(choices.begin(), tile);
+  return choices;
 }
 
 std::vector<Recompute> RecomputeChoices(const v1::JobSpec& job) {
@@ -56,7 +63,7 @@ std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile
   for (int degree : Degrees(job, devices)) {
     for (Recompute recompute : RecomputeChoices(job)) {
       for (int head_groups : HeadGroupChoices(job)) {
-        for (int tile_rows : TileRowChoices(job, profile)) {
+        for (int tile_rows : TileRowChoices(job, profile, degree)) {
           v1::Plan& plan = plans.emplace_back();
           plan.set_degree(degree);
           plan.set_recompute(recompute);
@@ -89,8 +96,9 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   if (plan.head_groups() < g) {
     add(absl::StrCat("parallel.head_groups=", g), [&](v1::Plan& changed) { changed.set_head_groups(g); });
   }
-  if (plan.tile_rows() == 0 || plan.tile_rows() > 2048) {
-    add("parallel.tile_rows=2048", [](v1::Plan& changed) { changed.set_tile_rows(2048); });
+  if (plan.tile_rows() == 0 || plan.tile_rows() > kSmallestTile) {
+    add(absl::StrCat("parallel.tile_rows=", kSmallestTile),
+        [](v1::Plan& changed) { changed.set_tile_rows(kSmallestTile); });
   }
   for (const Recompute recompute :
        {v1::ParallelSpec::RECOMPUTE_SELECTIVE, v1::ParallelSpec::RECOMPUTE_FULL}) {
@@ -109,7 +117,7 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
     v1::Plan all = plan;
     all.set_head_groups(g);
     all.set_recompute(v1::ParallelSpec::RECOMPUTE_FULL);
-    if (all.tile_rows() == 0 || all.tile_rows() > 2048) all.set_tile_rows(2048);
+    if (all.tile_rows() == 0 || all.tile_rows() > kSmallestTile) all.set_tile_rows(kSmallestTile);
     std::string setting;
     for (auto change = changes.begin(); change != first_degree; ++change) {
       if (change->setting != "parallel.recompute=selective")

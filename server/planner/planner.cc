@@ -9,7 +9,7 @@
 #include "proto/support/status_macros.h"
 #include "server/planner/candidates.h"
 #include "worker/backend/sim/profile.h"
-#include "worker/model/layout.h"
+#include "worker/model/config.h"
 #include "worker/model/plan.h"
 #include "worker/rank/simulate.h"
 
@@ -17,6 +17,7 @@ namespace metp {
 
 namespace {
 
+constexpr double kMostSteps = 1e6;  // of the ring that are simulated while somebody waits for an answer
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
 
 /// What the search looks at of one candidate: rank 0, which holds the largest parts.
@@ -34,20 +35,36 @@ std::string Words(const v1::Plan& plan) {
   return absl::StrCat("degree ", plan.degree(), ", ", Settings(plan));
 }
 
-/// Weights, masters, gradients and moments of rank 0: what no setting but the degree changes.
-int64_t StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
-  const ParameterLayout layout(MakeModelConfig(job.model()), plan.degree(), 0, plan.head_groups());
-  const int64_t compute = profile.precision() == v1::DeviceProfile::PRECISION_BF16 ? 2 : 0;
-  return layout.matrix_size() * (16 + compute);
+/// A rank's weights, masters, gradients and moments: what no setting but the degree changes.
+double StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  const double each = profile.precision() == v1::DeviceProfile::PRECISION_BF16 ? 18 : 16;
+  return each * MatrixParameters(MakeModelConfig(job.model())) / plan.degree();
+}
+
+/// A device of which only the memory is known: good for counting bytes, not for seconds.
+v1::DeviceProfile CpuOf(int64_t memory_bytes) {
+  v1::DeviceProfile profile;
+  profile.set_precision(v1::DeviceProfile::PRECISION_FP32);
+  profile.set_memory_bytes(memory_bytes);
+  profile.set_reserved_bytes(0);
+  profile.set_workspace_bytes(0);
+  profile.set_bytes_per_second(1);
+  for (v1::KernelRate* rate :
+       {profile.mutable_gemm(), profile.mutable_attention_forward(), profile.mutable_attention_backward()})
+    rate->set_flops_per_second(1);
+  profile.mutable_link()->set_bytes_per_second(1);
+  profile.set_devices_per_node(1);
+  NormalizeProfile(profile);
+  return profile;
 }
 
 std::string Seconds(double seconds) { return absl::StrFormat(seconds < 100 ? "%.3g s" : "%.0f s", seconds); }
 
-std::string GB(int64_t bytes) { return absl::StrFormat("%.1f GB", static_cast<double>(bytes) / 1e9); }
+std::string GB(double bytes) { return absl::StrFormat("%.1f GB", bytes / 1e9); }
 
 /// The message of a job that no candidate lets fit.
 absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
-                        const v1::Plan& smallest, int64_t bytes) {
+                        const v1::Plan& smallest, double bytes) {
   std::string text = absl::StrCat("the job needs ", GB(bytes), " on each device (", Words(smallest),
                                   "), and a ", profile.name(), " has ", GB(UsableBytes(profile)), " to give");
   METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
@@ -78,6 +95,21 @@ v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens) {
 }
 
 v1::Plan PlanJob(const v1::JobSpec& job, int workers) { return ResolvePlan(job, workers); }
+
+absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes) {
+  const v1::DeviceProfile profile = CpuOf(memory_bytes);
+  double needed = StateBytes(job, plan, profile);
+  const double steps = 1.0 * job.model().layers() * plan.head_groups() * plan.degree();
+  if (needed <= static_cast<double>(memory_bytes) && steps <= kMostSteps) {
+    METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
+    needed = static_cast<double>(cost.peak_bytes);
+  }
+  if (needed <= static_cast<double>(memory_bytes)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("parallel.degree: found ", plan.degree(), ", with which each rank needs at least ",
+                   GB(needed), "; the smallest worker has ", GB(static_cast<double>(memory_bytes)),
+                   "; expected more ranks, a shorter data.sequence_length or a smaller model"));
+}
 
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
   std::optional<std::pair<Cost, v1::Plan>> best, second, smallest;

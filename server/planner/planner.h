@@ -19,6 +19,10 @@ namespace metp {
 /// over all `workers` where that is auto. `job`: normalized and valid.
 v1::Plan PlanJob(const v1::JobSpec& job, int workers);
 
+/// Whether a rank of `plan` finds room in `memory_bytes`, computing in fp32 as on a CPU. FailedPrecondition where it
+/// does not: "parallel.degree: found 2, but each rank needs ...".
+absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes);
+
 /// One step of `plan` on devices of `profile`. `profile`: complete and valid.
 absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& plan,
                                        const v1::DeviceProfile& profile);

@@ -45,6 +45,9 @@ TEST(Services, TakeAJobFromItsFileToItsSummary) {
 
   const Subprocess::Exit logs = cluster.Ctl({"logs", "smoke", "--rank", "2"});
   EXPECT_EQ(logs.out, "hello\n");
+  const Subprocess::Exit beyond = cluster.Ctl({"logs", "smoke", "--rank", "4"});
+  EXPECT_EQ(beyond.code, 6);
+  EXPECT_THAT(beyond.error, HasSubstr("rank: found 4, expected 0 to 3, the ranks of smoke-1"));
   EXPECT_THAT(cluster.Ctl({"describe", "smoke-1"}).out, AllOf(HasSubstr("SUCCEEDED"), HasSubstr("cpu-3")));
   EXPECT_THAT(cluster.Ctl({"get"}).out, HasSubstr("smoke-1  SUCCEEDED"));
 
@@ -147,7 +150,10 @@ TEST(Services, RefuseWhatCannotRunAndSayWhy) {
   EXPECT_THAT(steps.error, StartsWith(bad + ":4: train.steps: found -1, expected"));
   EXPECT_EQ(cluster.Ctl({"submit", "-f", cluster.folder() + "/none.yaml"}).code, 6);
   EXPECT_EQ(cluster.Ctl({"watch", "nobody"}).code, 6);
-  EXPECT_EQ(cluster.Ctl({"dance"}).code, 2);
+  const Subprocess::Exit dance = cluster.Ctl({"dance"});
+  EXPECT_EQ(dance.code, 2);
+  EXPECT_THAT(dance.error, StartsWith("metpctl: unknown verb 'dance'"));
+  EXPECT_EQ(cluster.Ctl({"plan", "-f", file, "--profile", "h9"}).code, 6);
   EXPECT_EQ(cluster.Ctl({"--coordinator", "127.0.0.1:1", "get"}).code, 3);
   EXPECT_EQ(nlohmann::json::parse(cluster.Ctl({"get", "-o", "json"}).out)["jobs"], nlohmann::json::array());
 }

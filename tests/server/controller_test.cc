@@ -31,6 +31,7 @@ class FaultyStore : public MemoryStore {
 /// A worker daemon as the controller sees it.
 struct Worker {
   std::string name, incarnation = "first";
+  int64_t memory_bytes = 0;
   std::shared_ptr<RecordingLink> link;
   Registry::Session session = 0;
   int64_t sequence = 0;
@@ -45,6 +46,7 @@ class ControllerTest : public ::testing::Test {
     v1::WorkerHello hello;
     hello.set_name(worker.name);
     hello.set_incarnation(worker.incarnation);
+    hello.set_memory_bytes(worker.memory_bytes);
     for (const auto& [attempt, rank] : ranks) {
       v1::RankKey& key = *hello.add_ranks();
       key.set_attempt(attempt);
@@ -153,6 +155,40 @@ TEST_F(ControllerTest, SubmitsOnceHoweverOftenItIsAsked) {
   EXPECT_EQ(first->id(), again->id());
   EXPECT_THAT(jobs_.Snapshot(), SizeIs(1));
   EXPECT_THAT(controller_.Submit("r", SmallJob("b", 1)), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(ControllerTest, RefusesWhatTheSmallestWorkerHasNoRoomFor) {
+  Worker large, small;
+  large.name = "cpu-0";
+  small.name = "cpu-1";
+  large.memory_bytes = 100'000'000'000;
+  small.memory_bytes = 2'000'000'000;
+  EXPECT_THAT(Connect(large), IsOk());
+  EXPECT_THAT(Connect(small), IsOk());
+  v1::JobSpec job = SmallJob("a", 2);
+  job.mutable_model()->set_layers(10);
+  job.mutable_model()->set_hidden(4096);
+  job.mutable_model()->set_ffn(16384);  // 16 bytes of 12.6 million and more elements a layer
+  EXPECT_THAT(
+      controller_.Submit("weights", job),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               testing::StartsWith("parallel.degree: found 2, with which each rank needs at least 21.5 GB; "
+                                   "the smallest worker has 2.0 GB; expected more ranks, ")));
+  job = SmallJob("b", 2);
+  job.mutable_data()->set_sequence_length(1 << 24);
+  EXPECT_THAT(controller_.Submit("tokens", job),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the smallest worker has 2.0 GB")));
+  job.mutable_data()->set_sequence_length(1 << 16);
+  EXPECT_THAT(controller_.Submit("small", job), IsOk());
+}
+
+TEST_F(ControllerTest, PlansAutomaticDegreeOverAllWorkers) {
+  Workers(3);
+  v1::JobSpec job = SmallJob("a", 1);
+  job.mutable_parallel()->set_degree(0);
+  const auto status = controller_.Submit("r", job);
+  ASSERT_THAT(status, IsOk());
+  EXPECT_EQ(status->plan().degree(), 3);
 }
 
 TEST_F(ControllerTest, RefusesMoreRanksThanWorkersAndNamesBoth) {

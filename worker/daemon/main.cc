@@ -121,7 +121,11 @@ int main(int argc, char** argv) {
   app.add_option("--stop-grace-ms", grace_ms, "from SIGTERM to SIGKILL of a rank")
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   config.stop_grace = std::chrono::milliseconds(grace_ms);
   return metp::Run(config, signals);
 }

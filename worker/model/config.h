@@ -37,6 +37,14 @@ inline ModelConfig MakeModelConfig(const v1::ModelSpec& spec) {
   return c;
 }
 
+/// Elements of all matrices (vectors are small).
+inline double MatrixParameters(const ModelConfig& c) {
+  const double attention = (2.0 * c.a + 2.0 * c.g) * c.d,
+               mlp = (c.llama ? 3.0 : 2.0) * static_cast<double>(c.f);
+  const double tables = static_cast<double>(c.V) * (c.tied ? 1 : 2) + static_cast<double>(c.max_positions);
+  return static_cast<double>(c.h) * (c.layers * (attention + mlp) + tables);
+}
+
 /// Model FLOPs of training one sequence of s tokens, forward and backward (three times forward). Products
 /// with matrices and attention's two products count, causal attention half; embeddings, norms and
 /// recomputation do not.

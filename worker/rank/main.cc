@@ -1,20 +1,24 @@
-// metp-rank: the training itself, one process a rank. `run` trains a whole job without any service; `serve`
-// is what a worker starts.
+// metp-rank: the training itself, one process a rank. `run` trains a whole job without any service, `probe`
+// measures the machine, `serve` is what a worker starts.
 
 #include <cstring>
 #include <iostream>
 
+#include "worker/rank/probe.h"
 #include "worker/rank/run.h"
 #include "worker/rank/serve.h"
 
 int main(int argc, char** argv) {
   const char* verb = argc > 1 ? argv[1] : "";
   if (std::strcmp(verb, "run") == 0) return metp::RunCommand(argc - 1, argv + 1);
+  if (std::strcmp(verb, "probe") == 0) return metp::ProbeCommand(argc - 1, argv + 1);
   if (std::strcmp(verb, "serve") == 0) return metp::ServeCommand(argc - 1, argv + 1);
   const bool help = std::strcmp(verb, "--help") == 0 || std::strcmp(verb, "-h") == 0;
   (help ? std::cout : std::cerr)
       << "usage: metp-rank run -f JOB.yaml [--ranks P] [--comm local|gloo] [--threads T]\n"
          "                     [--set key=value ...] [-o text|json]\n"
-         "       metp-rank run --help\n";
+         "       metp-rank run -f JOB.yaml --backend sim --profile NAME|FILE\n"
+         "       metp-rank probe [--ranks P] [--threads T]\n"
+         "       metp-rank run --help, metp-rank probe --help\n";
   return help ? 0 : 2;
 }

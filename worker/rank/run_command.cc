@@ -7,6 +7,7 @@
 #include "proto/support/job_file.h"
 #include "worker/backend/sim/profile.h"
 #include "worker/model/plan.h"
+#include "worker/rank/probe.h"
 #include "worker/rank/run.h"
 #include "worker/rank/run_report.h"
 
@@ -65,7 +66,9 @@ int Run(const Arguments& arguments) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   absl::StatusOr<RunRecord> record = absl::UnknownError("not run");
   if (sim) {
-    const absl::StatusOr<v1::DeviceProfile> profile = LoadProfile(arguments.profile);
+    const absl::StatusOr<v1::DeviceProfile> profile =
+        arguments.profile == "local" ? ProbeThisMachine(request.plan.degree(), request.threads)
+                                     : LoadProfile(arguments.profile);
     if (!profile.ok()) return Fail(profile.status(), 2);
     record = RunSim(request, *profile);
   } else {
@@ -93,7 +96,8 @@ int RunCommand(int argc, char** argv) {
   app.add_option("--backend", arguments.backend, "cpu, or sim: one step on a simulated device, no data read")
       ->check(CLI::IsMember({"cpu", "sim"}));
   app.add_option("--profile", arguments.profile,
-                 "device to simulate: " + absl::StrJoin(BuiltInProfiles(), ", ") + ", or a profile file");
+                 "device to simulate: " + absl::StrJoin(BuiltInProfiles(), ", ") +
+                     ", a profile file, or local: this machine, measured first");
   app.add_option("--threads", arguments.threads, "compute threads of each rank; default: cores / ranks")
       ->check(CLI::Range(1, kMostThreads));
   app.add_option("--set", arguments.set,

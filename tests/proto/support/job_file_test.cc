@@ -163,9 +163,10 @@ TEST(JobOverride, DoesNotHideAKeyGivenTwice) {
 }
 
 TEST(JobOverride, IsReportedAfterTheFile) {
-  EXPECT_EQ(WrongOverride({"model.layers=0", "name=''"}, JobWith("steps: 10", "steps: 0")),
-            "job.yaml:12: train.steps: found 0, expected an integer of at least 1\n"
-            "--set model.layers=0: model.layers: found 0, expected an integer of at least 1");
+  EXPECT_EQ(
+      WrongOverride({"model.layers=0", "name=''"}, JobWith("steps: 10", "steps: 0")),
+      "job.yaml:12: train.steps: found 0, expected an integer of at least 1\n"
+      "--set model.layers=0: model.layers: found 0, expected an integer of at least 1 and at most 10000");
 }
 
 TEST(LoadJobFile, MakesSourcesRelativeToTheFileAbsolute) {

@@ -36,31 +36,37 @@ INSTANTIATE_TEST_SUITE_P(
     Types, JobFileMistakes,
     ::testing::Values(
         Mistake{"layers: 2", "layers: two",
-                "job.yaml:4: model.layers: found two, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found two, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: \"2\"",
-                "job.yaml:4: model.layers: found the text \"2\", expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found the text \"2\", expected an integer of at least 1 and at "
+                "most 10000"},
         Mistake{"layers: 2", "layers: 1.5",
-                "job.yaml:4: model.layers: found 1.5, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found 1.5, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: 1e3",
-                "job.yaml:4: model.layers: found 1e3, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found 1e3, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: 010",
-                "job.yaml:4: model.layers: found 010, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found 010, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: 0x2",
-                "job.yaml:4: model.layers: found 0x2, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found 0x2, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: 1_000",
-                "job.yaml:4: model.layers: found 1_000, expected an integer of at least 1"},
-        Mistake{"layers: 2", "layers: [2]",
-                "job.yaml:4: model.layers: found a list, expected an integer of at least 1"},
-        Mistake{"layers: 2", "layers: {n: 2}",
-                "job.yaml:4: model.layers: found a section, expected an integer of at least 1"},
-        Mistake{"layers: 2",
-                "layers:", "job.yaml:4: model.layers: found nothing, expected an integer of at least 1"},
-        Mistake{"layers: 2", "layers: ~",
-                "job.yaml:4: model.layers: found nothing, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found 1_000, expected an integer of at least 1 and at most 10000"},
+        Mistake{
+            "layers: 2", "layers: [2]",
+            "job.yaml:4: model.layers: found a list, expected an integer of at least 1 and at most 10000"},
+        Mistake{
+            "layers: 2", "layers: {n: 2}",
+            "job.yaml:4: model.layers: found a section, expected an integer of at least 1 and at most 10000"},
+        Mistake{
+            "layers: 2", "layers:",
+            "job.yaml:4: model.layers: found nothing, expected an integer of at least 1 and at most 10000"},
+        Mistake{
+            "layers: 2", "layers: ~",
+            "job.yaml:4: model.layers: found nothing, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: true",
-                "job.yaml:4: model.layers: found true, expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found true, expected an integer of at least 1 and at most 10000"},
         Mistake{"layers: 2", "layers: \"\\a\"",
-                "job.yaml:4: model.layers: found the text \"\\x07\", expected an integer of at least 1"},
+                "job.yaml:4: model.layers: found the text \"\\x07\", expected an integer of at least 1 and "
+                "at most 10000"},
         Mistake{"learning_rate: 1e-3", "learning_rate: fast",
                 "job.yaml:13: train.learning_rate: found fast, expected a number larger than 0"},
         Mistake{"learning_rate: 1e-3", "learning_rate: '1e-3'",
@@ -185,7 +191,7 @@ TEST(JobFile, ReportsAllProblemsInTheOrderOfTheFile) {
   text.replace(text.find("layers: 2"), 9, "layers: 0");
   text.replace(text.find("steps: 10"), 9, "steps: x");
   EXPECT_EQ(Wrong(text + "colour: red\n"),
-            "job.yaml:4: model.layers: found 0, expected an integer of at least 1\n"
+            "job.yaml:4: model.layers: found 0, expected an integer of at least 1 and at most 10000\n"
             "job.yaml:12: train.steps: found x, expected an integer of at least 1\n"
             "job.yaml:14: colour: unknown key, expected one of name, model, data, train, parallel");
 }
@@ -199,9 +205,9 @@ TEST(JobFile, CutsAVeryLongListOfProblems) {
 }
 
 TEST(JobFile, CutsLongValuesAndKeys) {
-  EXPECT_EQ(
-      Wrong(JobWith("layers: 2", "layers: " + std::string(500, 'x'))),
-      "job.yaml:4: model.layers: found " + std::string(60, 'x') + "..., expected an integer of at least 1");
+  EXPECT_EQ(Wrong(JobWith("layers: 2", "layers: " + std::string(500, 'x'))),
+            "job.yaml:4: model.layers: found " + std::string(60, 'x') +
+                "..., expected an integer of at least 1 and at most 10000");
   EXPECT_THAT(Wrong(JobWith("layers: 2", std::string(500, 'x') + ": 2")),
               HasSubstr("job.yaml:4: model." + std::string(60, 'x') + "...: unknown key"));
 }

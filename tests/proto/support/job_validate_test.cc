@@ -152,9 +152,9 @@ TEST(ValidateJob, NamesKeyFoundAndExpected) {
        [](v1::JobSpec& j) { j.mutable_model()->set_family(static_cast<v1::ModelSpec::Family>(77)); }},
       {"train.schedule: found nothing, expected constant or cosine",
        [](v1::JobSpec& j) { j.mutable_train()->set_schedule(v1::TrainSpec::SCHEDULE_UNSPECIFIED); }},
-      {"model.layers: found 0, expected an integer of at least 1",
+      {"model.layers: found 0, expected an integer of at least 1 and at most 10000",
        [](v1::JobSpec& j) { j.mutable_model()->set_layers(0); }},
-      {"model.kv_heads: found -4, expected an integer of at least 1",
+      {"model.kv_heads: found -4, expected an integer of at least 1 and at most 100000",
        [](v1::JobSpec& j) { j.mutable_model()->set_kv_heads(-4); }},
       {"train.learning_rate: found nan, expected a number larger than 0",
        [](v1::JobSpec& j) { j.mutable_train()->set_learning_rate(kNan); }},
@@ -181,7 +181,10 @@ TEST(ValidateJob, NamesKeyFoundAndExpected) {
       {"model.head_dim: found 15, expected an even number: rotary positions turn pairs",
        [](v1::JobSpec& j) { j.mutable_model()->set_head_dim(15); }},
       {"model.max_positions: found 127, expected at least data.sequence_length (128)",
-       [](v1::JobSpec& j) { j.mutable_model()->set_max_positions(127); }},
+       [](v1::JobSpec& j) {
+         j.mutable_model()->set_family(v1::ModelSpec::FAMILY_GPT2);
+         j.mutable_model()->set_max_positions(127);
+       }},
       {"data.tokenizer: found words, expected bytes or none",
        [](v1::JobSpec& j) { j.mutable_data()->set_tokenizer("words"); }},
       {"data.source[0]: found corpus.txt, expected a *.bin file (data.tokenizer is none)",
@@ -204,19 +207,24 @@ TEST(ValidateJob, NamesKeyFoundAndExpected) {
          j.mutable_data()->set_sequence_length(kMost);
          j.mutable_model()->set_max_positions(kMost);
        }},
-      {"model.heads: found 2147483644, expected heads x head_dim of at most 2147483647, not 34359738304",
-       [](v1::JobSpec& j) { j.mutable_model()->set_heads(kMost - 3); }},
-      {"model: found 6e+24 parameters, expected at most 5.1241e+17",
+      {"model.heads: found 100000, expected heads x head_dim of at most 2147483647, not 10000000000",
        [](v1::JobSpec& j) {
-         j.mutable_model()->set_layers(1000 * 1000);
-         j.mutable_model()->set_ffn(2000 * 1000 * 1000);
-         j.mutable_model()->set_hidden(1000 * 1000 * 1000);
+         j.mutable_model()->set_heads(100 * 1000);
+         j.mutable_model()->set_head_dim(100 * 1000);
        }},
-      {"train.micro_batch: found 7.06436e+19 activations (micro_batch x sequence_length x layers x width), "
+      {"model: found 7.0008e+17 parameters, expected at most 5.1241e+17",
+       [](v1::JobSpec& j) {
+         j.mutable_model()->set_layers(10 * 1000);
+         j.mutable_model()->set_ffn(10 * 1000 * 1000);
+         j.mutable_model()->set_hidden(1000 * 1000);
+         j.mutable_model()->set_heads(20 * 1000);
+         j.mutable_model()->set_head_dim(1000);
+       }},
+      {"train.micro_batch: found 7.06436e+17 activations (micro_batch x sequence_length x layers x width), "
        "expected at "
        "most 5.76461e+17",
        [](v1::JobSpec& j) {
-         j.mutable_model()->set_layers(1000 * 1000);
+         j.mutable_model()->set_layers(10 * 1000);
          j.mutable_train()->set_sequences_per_step(kMost);
          j.mutable_train()->set_micro_batch(kMost);
        }},

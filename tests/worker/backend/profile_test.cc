@@ -56,6 +56,16 @@ TEST(Profile, AFileIsReadAndCompleted) {
   EXPECT_EQ(profile->node_link().bytes_per_second(), 240e9);
 }
 
+TEST(Profile, IsTheSameAfterAWayThroughAFile) {
+  auto profile = LoadProfile("h200");
+  ASSERT_THAT(profile, IsOk());
+  profile->set_name("it's mine: #1");
+  profile->mutable_attention_forward()->set_scores_per_second(1.0 / 3);
+  const auto again = ParseProfile(ProfileToYaml(*profile), "again");
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->SerializeAsString(), profile->SerializeAsString());
+}
+
 TEST(Profile, SaysWhatIsWrongWithAFile) {
   EXPECT_THAT(ParseProfile(Without("gemm"), "mine.yaml"),
               StatusIs(absl::StatusCode::kInvalidArgument,

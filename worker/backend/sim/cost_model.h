@@ -3,7 +3,7 @@
 // Seconds of kernels and messages on a device described by a profile. Pure arithmetic, shared by the simulated
 // backend and the planner's closed form, so that both use the same rates.
 //
-// A kernel takes kernel_seconds + flops / F + bytes / B. The sum instead of the roofline's maximum (Williams,
+// A kernel takes kernel_seconds + flops / F + bytes / B, attention also its exponentials. The sum instead of the roofline's maximum (Williams,
 // Waterman, Patterson 2009) is what makes small and narrow shapes slower gradually, as they are.
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class CostModel {
   }
   /// `pairs`: (query, key) rows that meet; two products forward, five backward.
   double AttentionForward(int64_t pairs, int heads, int head_dim, double bytes) const {
-    return Kernel(profile_.attention_forward(), 4.0 * static_cast<double>(pairs) * heads * head_dim, bytes);
+    return Attention(profile_.attention_forward(), 4, pairs, heads, head_dim, bytes);
   }
   double AttentionBackward(int64_t pairs, int heads, int head_dim, double bytes) const {
-    return Kernel(profile_.attention_backward(), 10.0 * static_cast<double>(pairs) * heads * head_dim, bytes);
+    return Attention(profile_.attention_backward(), 10, pairs, heads, head_dim, bytes);
   }
   /// Anything bound by memory; `bytes` read and written.
   double Memory(double bytes) const {
@@ -39,6 +39,12 @@ class CostModel {
  private:
   double Kernel(const v1::KernelRate& rate, double flops, double bytes) const {
     return profile_.kernel_seconds() + flops / rate.flops_per_second() + bytes / rate.bytes_per_second();
+  }
+  double Attention(const v1::KernelRate& rate, double flops, int64_t pairs, int heads, int head_dim,
+                   double bytes) const {
+    const double scores = static_cast<double>(pairs) * heads;
+    return Kernel(rate, flops * scores * head_dim, bytes) +
+           (rate.has_scores_per_second() ? scores / rate.scores_per_second() : 0);
   }
   const v1::DeviceProfile profile_;
 };

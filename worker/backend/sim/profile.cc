@@ -3,7 +3,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "google/protobuf/descriptor.h"
 #include "proto/support/job_schema.h"
 #include "proto/support/status_macros.h"
 #include "proto/support/yaml_message.h"
@@ -58,6 +61,45 @@ absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const st
   METP_RETURN_IF_ERROR(problems.ToStatus(name));
   return profile;
 }
+
+namespace {
+
+/// The set fields of one level, sections in braces.
+std::string Yaml(const google::protobuf::Message& message, absl::string_view between) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  reflection.ListFields(message, &fields);
+  std::vector<std::string> lines;
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    std::string value;
+    switch (field->cpp_type()) {
+      case google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
+        value = absl::StrCat("{", Yaml(reflection.GetMessage(message, field), ", "), "}");
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
+        value = EnumWord(*reflection.GetEnum(message, field));
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+        value = absl::StrFormat("%.17g", reflection.GetDouble(message, field));
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
+        value = absl::StrCat(reflection.GetInt64(message, field));
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
+        value = absl::StrCat(reflection.GetInt32(message, field));
+        break;
+      default:
+        value =
+            absl::StrCat("'", absl::StrReplaceAll(reflection.GetString(message, field), {{"'", "''"}}), "'");
+    }
+    lines.push_back(absl::StrCat(field->name(), ": ", value));
+  }
+  return absl::StrJoin(lines, between);
+}
+
+}  // namespace
+
+std::string ProfileToYaml(const v1::DeviceProfile& profile) { return Yaml(profile, "\n") + "\n"; }
 
 absl::StatusOr<v1::DeviceProfile> LoadProfile(const std::string& name_or_path) {
   for (const BuiltInProfile& profile : kBuiltInProfiles) {

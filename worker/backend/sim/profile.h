@@ -20,6 +20,9 @@ absl::StatusOr<v1::DeviceProfile> LoadProfile(const std::string& name_or_path);
 /// The same from text, called `name` in messages.
 absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const std::string& name);
 
+/// As a profile file; ParseProfile gives the same profile back.
+std::string ProfileToYaml(const v1::DeviceProfile& profile);
+
 /// Fills every absent optional field with its default.
 void NormalizeProfile(v1::DeviceProfile& profile);
 

@@ -9,6 +9,8 @@
 #include "client/command.h"
 #include "client/plan_table.h"
 #include "proto/support/job_file.h"
+#include "proto/support/status_macros.h"
+#include "server/planner/peers.h"
 #include "server/planner/planner.h"
 #include "worker/backend/sim/profile.h"
 
@@ -21,13 +23,38 @@ struct Options {
   std::string file, profile, output = "text";
   std::vector<std::string> set;
   int degree = 0, devices = 0;
-  bool max_sequence = false;
+  bool max_sequence = false, compare = false;
 };
 
 int Print(const Options& options, const PlanAnswer& answer) {
   std::printf(
       "%s", options.output == "json" ? (PlanJson(answer).dump(2) + "\n").c_str() : PlanText(answer).c_str());
   return kExitOk;
+}
+
+/// The job with everything as `plan` has it, nothing left to `auto`.
+v1::JobSpec AsPlanned(v1::JobSpec job, const v1::Plan& plan) {
+  v1::ParallelSpec& parallel = *job.mutable_parallel();
+  parallel.set_degree(plan.degree());
+  parallel.set_head_groups(plan.head_groups());
+  parallel.set_tile_rows(plan.tile_rows() == 0 ? -1 : plan.tile_rows());  // -1: none
+  parallel.set_recompute(plan.recompute());
+  return job;
+}
+
+absl::Status Compare(PlanAnswer& answer) {
+  METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(AsPlanned(answer.job, answer.plan),
+                                                                   answer.profile, answer.plan.degree()));
+  answer.plan_max_sequence = longest.tokens;
+  answer.peers = ComparePeers(answer.job, answer.plan, answer.profile);
+  return absl::OkStatus();
+}
+
+int Finish(const Options& options, PlanAnswer& answer) {
+  if (options.compare) {
+    if (const absl::Status compared = Compare(answer); !compared.ok()) return Fail(compared);
+  }
+  return Print(options, answer);
 }
 
 int Run(const Options& options) {
@@ -55,13 +82,13 @@ int Run(const Options& options) {
     absl::StatusOr<v1::Prediction> prediction = Predict(answer.job, answer.plan, *profile);
     if (!prediction.ok()) return Fail(prediction.status());
     answer.prediction = *std::move(prediction);
-    return Print(options, answer);
+    return Finish(options, answer);
   }
   absl::StatusOr<Choice> choice = ChoosePlan(*job, *profile, devices);
   if (!choice.ok()) return Fail(choice.status());
   answer.plan = choice->plan;
   answer.prediction = choice->prediction;
-  return Print(options, answer);
+  return Finish(options, answer);
 }
 
 }  // namespace
@@ -83,6 +110,9 @@ void AddPlan(CLI::App& app, Globals& globals) {
       ->check(CLI::Range(1, kMostDevices));
   verb->add_flag("--max-sequence", options->max_sequence,
                  "find the longest data.sequence_length that fits, and plan that");
+  verb->add_flag(
+      "--compare", options->compare,
+      "also what the job would need with tensor, sequence or context parallelism instead (modelled)");
   verb->add_option("--set", options->set, "KEY=VALUE over the file's, e.g. train.steps=10; may be repeated")
       ->allow_extra_args(false);
   AddOutput(verb, options->output);

@@ -1,7 +1,10 @@
 #include "client/plan_table.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/format.h"
 #include "proto/support/job_schema.h"
 #include "worker/telemetry/ledger.h"
@@ -31,8 +34,13 @@ std::string MemoryText(const v1::Prediction& prediction) {
   }
   rows.push_back(
       {"peak", Bytes(static_cast<double>(prediction.peak_bytes())), share(prediction.peak_bytes())});
+  const std::string host =
+      prediction.host_peak_bytes() == 0
+          ? ""
+          : absl::StrCat(", with ", Bytes(static_cast<double>(prediction.host_peak_bytes())), " of its ",
+                         Bytes(static_cast<double>(prediction.host_usable_bytes())), " of host memory");
   return absl::StrCat(Table(rows, {1, 2}), prediction.fits() ? "It fits into " : "IT DOES NOT FIT into ",
-                      Bytes(static_cast<double>(prediction.usable_bytes())), " a device.\n");
+                      Bytes(static_cast<double>(prediction.usable_bytes())), " a device", host, ".\n");
 }
 
 std::string PassText(const v1::Prediction& prediction) {
@@ -70,6 +78,68 @@ std::string OverlapText(const PlanAnswer& answer) {
   return text;
 }
 
+std::string CompareText(const PlanAnswer& answer) {
+  if (answer.peers.empty()) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"METHOD", "RECOMPUTES, TILES", "LONGEST", "PEAK", "FITS", "STEP"}};
+  const auto add = [&](const std::string& method, bool equal, int64_t longest, int64_t peak, double seconds) {
+    rows.push_back({method, equal ? "as planned" : "nothing", Grouped(longest),
+                    Bytes(static_cast<double>(peak)), peak <= answer.prediction.usable_bytes() ? "yes" : "NO",
+                    Duration(seconds)});
+  };
+  add("METP (simulated)", true, answer.plan_max_sequence, answer.prediction.peak_bytes(),
+      answer.prediction.step_seconds());
+  std::map<std::string, std::vector<std::string>> impossible;  // by reason
+  for (const PeerEstimate& peer : answer.peers) {
+    if (peer.possible) {
+      add(peer.method, peer.equal_means, peer.max_sequence, peer.peak_bytes, peer.step_seconds);
+    } else if (peer.equal_means) {  // in both settings for the same reason
+      rows.push_back({peer.method, "-", "-", "-", "-", "-"});
+      impossible[peer.why_not].push_back(peer.method);
+    }
+  }
+  std::string reasons;
+  for (const auto& [why_not, methods] : impossible)
+    absl::StrAppend(&reasons, "Not possible: ", absl::StrJoin(methods, ", "), ".\nThe reason: ", why_not,
+                    "\n");
+  return absl::StrCat("\nINSTEAD (modelled from published formulas, not simulated)\n", Table(rows, {2, 3, 5}),
+                      reasons, "LONGEST: tokens that fit ", answer.plan.degree(),
+                      answer.plan.degree() == 1 ? " device" : " devices",
+                      ". PEAK, STEP: at this job's sequence; where it does not fit, of a device that\n"
+                      "had the memory. As planned: with METP's recomputation and tile rows. No offload.\n");
+}
+
+nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
+  const v1::Prediction& p = answer.prediction;
+  nlohmann::ordered_json own = nlohmann::ordered_json::object();
+  for (int i = 0; i < kMemoryCategories; ++i)
+    own[std::string(MemoryCategoryName(static_cast<MemoryCategory>(i)))] = CategoryBytes(p, i);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  list.push_back({{"method", "METP"},
+                  {"modelled", false},
+                  {"equal_means", true},
+                  {"possible", true},
+                  {"why_not", ""},
+                  {"max_sequence", answer.plan_max_sequence},
+                  {"peak_bytes", p.peak_bytes()},
+                  {"bytes_by_part", own},
+                  {"fits", p.fits()},
+                  {"step_seconds", p.step_seconds()}});
+  for (const PeerEstimate& peer : answer.peers) {
+    list.push_back({{"method", peer.method},
+                    {"modelled", true},
+                    {"equal_means", peer.equal_means},
+                    {"possible", peer.possible},
+                    {"why_not", peer.why_not},
+                    {"max_sequence", peer.max_sequence},
+                    {"peak_bytes", peer.peak_bytes},
+                    {"bytes_by_part", peer.bytes_by_part},
+                    {"fits", peer.possible && peer.peak_bytes <= p.usable_bytes()},
+                    {"step_seconds", peer.step_seconds}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string PlanText(const PlanAnswer& answer) {
@@ -81,8 +151,8 @@ std::string PlanText(const PlanAnswer& answer) {
   absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank, " : " ranks, ", plan.head_groups(),
                   plan.head_groups() == 1 ? " head group" : " head groups", ", tile rows ",
                   plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()), ", recompute ",
-                  RecomputeWord(plan), "; sequence ", Grouped(answer.job.data().sequence_length()),
-                  " tokens.\n");
+                  RecomputeWord(plan), plan.offload_activations() ? ", offload activations" : "",
+                  "; sequence ", Grouped(answer.job.data().sequence_length()), " tokens.\n");
   for (const std::string& note : plan.notes()) absl::StrAppend(&text, note, "\n");
   absl::StrAppend(&text, "\n", MemoryText(p));
   absl::StrAppend(&text, "\nStep ", Duration(p.step_seconds()), ", ",
@@ -93,7 +163,7 @@ std::string PlanText(const PlanAnswer& answer) {
     absl::StrAppend(&text, "; waiting for communication ", Percent(p.exposed_seconds() / p.step_seconds()),
                     " of the step");
   }
-  return absl::StrCat(text, ".\n", PassText(p), OverlapText(answer));
+  return absl::StrCat(text, ".\n", PassText(p), OverlapText(answer), CompareText(answer));
 }
 
 nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
@@ -105,6 +175,8 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
         {"head_groups", plan.head_groups()},
         {"tile_rows", plan.tile_rows()},
         {"recompute", RecomputeWord(plan)},
+        {"offload",
+         plan.offload_activations() ? std::vector<std::string>{"activations"} : std::vector<std::string>{}},
         {"notes", std::vector<std::string>(plan.notes().begin(), plan.notes().end())}}},
       {"profile", answer.profile.name()},
       {"simulated", true},
@@ -116,6 +188,8 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
   json["memory"] = {{"peak_bytes", p.peak_bytes()},
                     {"peak_bytes_by_category", categories},
                     {"usable_bytes", p.usable_bytes()},
+                    {"host_peak_bytes", p.host_peak_bytes()},
+                    {"host_usable_bytes", p.host_usable_bytes()},
                     {"fits", p.fits()}};
   json["step_seconds"] = p.step_seconds();
   json["tokens_per_second"] = p.tokens_per_second();
@@ -136,6 +210,7 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
   json["full_overlap"] = {{"holds", p.full_overlap()},
                           {"smallest_sequence", p.smallest_sequence()},
                           {"largest_degree", p.largest_degree()}};
+  if (!answer.peers.empty()) json["compare"] = CompareJson(answer);
   return json;
 }
 

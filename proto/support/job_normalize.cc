@@ -107,6 +107,9 @@ void NormalizeParallel(v1::ParallelSpec& parallel) {
   if (!parallel.has_attention()) {
     parallel.set_attention(v1::ParallelSpec::ATTENTION_FLASH);
   }
+  if (parallel.offload_size() == 0) {
+    parallel.add_offload(v1::ParallelSpec::OFFLOAD_NONE);
+  }
   if (!parallel.has_recompute()) {
     parallel.set_recompute(v1::ParallelSpec::RECOMPUTE_SELECTIVE);
   }

@@ -119,7 +119,8 @@ class Reader {
       ReadScalar(field, node, entry.place, key, message);
     } else if (node.kind == YamlNode::Kind::kList) {
       ReadList(field, entry, key, message);
-    } else if (node.kind == YamlNode::Kind::kScalar && field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    } else if (node.kind == YamlNode::Kind::kScalar && (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING ||
+                                                        field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM)) {
       ReadScalar(field, node, entry.place, key, message);
     } else {
       Refuse(node, entry.place, key, Expectation(field));

@@ -104,6 +104,15 @@ void CheckTrain(const v1::TrainSpec& train, Problems& problems) {
          problems);
 }
 
+void CheckParallel(const v1::ParallelSpec& parallel, Problems& problems) {
+  for (const int offload : parallel.offload()) {
+    Expect(parallel.offload_size() == 1 || offload == v1::ParallelSpec::OFFLOAD_ACTIVATIONS,
+           "parallel.offload", absl::StrCat("a list of ", parallel.offload_size()),
+           "none or auto alone, or what is offloaded, once each", problems);
+    if (!problems.empty()) return;
+  }
+}
+
 void ExpectAtMost(absl::int128 found, int64_t limit, absl::string_view key, absl::string_view what,
                   Problems& problems) {
   Expect(found <= limit, key, absl::StrCat(static_cast<double>(found), " ", what),
@@ -152,6 +161,7 @@ Problems CheckJob(const v1::JobSpec& job) {
   CheckModel(job.model(), problems);
   CheckData(job.data(), job.model(), problems);
   CheckTrain(job.train(), problems);
+  CheckParallel(job.parallel(), problems);
   if (problems.empty()) {
     CheckSizes(job, problems);
   }

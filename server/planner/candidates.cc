@@ -56,6 +56,16 @@ std::vector<Recompute> RecomputeChoices(const v1::JobSpec& job) {
           v1::ParallelSpec::RECOMPUTE_FULL};
 }
 
+/// Whether what layers keep goes to the host.
+std::vector<bool> OffloadChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile) {
+  const auto& asked = job.parallel().offload();
+  const auto wants = [&](v1::ParallelSpec::Offload what) {
+    return std::find(asked.begin(), asked.end(), what) != asked.end();
+  };
+  if (!wants(v1::ParallelSpec::OFFLOAD_AUTO)) return {wants(v1::ParallelSpec::OFFLOAD_ACTIVATIONS)};
+  return profile.host_memory_bytes() > 0 ? std::vector{false, true} : std::vector{false};
+}
+
 }  // namespace
 
 std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
@@ -64,11 +74,14 @@ std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile
     for (Recompute recompute : RecomputeChoices(job)) {
       for (int head_groups : HeadGroupChoices(job)) {
         for (int tile_rows : TileRowChoices(job, profile, degree)) {
-          v1::Plan& plan = plans.emplace_back();
-          plan.set_degree(degree);
-          plan.set_recompute(recompute);
-          plan.set_head_groups(head_groups);
-          plan.set_tile_rows(tile_rows);
+          for (bool offload : OffloadChoices(job, profile)) {
+            v1::Plan& plan = plans.emplace_back();
+            plan.set_degree(degree);
+            plan.set_recompute(recompute);
+            plan.set_head_groups(head_groups);
+            plan.set_tile_rows(tile_rows);
+            plan.set_offload_activations(offload);
+          }
         }
       }
     }
@@ -83,7 +96,8 @@ v1::Plan LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, i
 std::string Settings(const v1::Plan& plan) {
   return absl::StrCat(plan.head_groups(), plan.head_groups() == 1 ? " head group" : " head groups",
                       ", tile rows ", plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()),
-                      ", recompute ", RecomputeWord(plan.recompute()));
+                      ", recompute ", RecomputeWord(plan.recompute()),
+                      plan.offload_activations() ? ", offload activations" : "");
 }
 
 std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
@@ -106,6 +120,9 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
     add("parallel.recompute=" + RecomputeWord(recompute),
         [&](v1::Plan& changed) { changed.set_recompute(recompute); });
   }
+  if (!plan.offload_activations()) {
+    add("parallel.offload=activations", [](v1::Plan& changed) { changed.set_offload_activations(true); });
+  }
   for (int degree = 2 * plan.degree(); degree <= kMostDevices; degree *= 2) {
     add(absl::StrCat("parallel.degree=", degree), [&](v1::Plan& changed) { changed.set_degree(degree); });
   }
@@ -117,6 +134,7 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
     v1::Plan all = plan;
     all.set_head_groups(g);
     all.set_recompute(v1::ParallelSpec::RECOMPUTE_FULL);
+    all.set_offload_activations(true);
     if (all.tile_rows() == 0 || all.tile_rows() > kSmallestTile) all.set_tile_rows(kSmallestTile);
     std::string setting;
     for (auto change = changes.begin(); change != first_degree; ++change) {

@@ -22,13 +22,17 @@ constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of 
 
 /// What the search looks at of one candidate: rank 0, which holds the largest parts.
 struct Cost {
-  int64_t peak_bytes = 0;
+  int64_t peak_bytes = 0, host_bytes = 0;
   double step_seconds = 0;
 };
 
+Cost CostOf(const v1::StepReport& report) {
+  return {report.peak_bytes(), report.host_peak_bytes(), report.step_seconds()};
+}
+
 absl::StatusOr<Cost> CostOf(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
   METP_ASSIGN_OR_RETURN(const v1::StepReport report, SimulateRank(job, plan, profile, 0));
-  return Cost{report.peak_bytes(), report.step_seconds()};
+  return CostOf(report);
 }
 
 std::string Words(const v1::Plan& plan) {
@@ -80,7 +84,7 @@ absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile
 }
 
 bool Fits(const Cost& cost, const v1::DeviceProfile& profile) {
-  return cost.peak_bytes <= UsableBytes(profile);
+  return cost.peak_bytes <= UsableBytes(profile) && cost.host_bytes <= profile.host_memory_bytes();
 }
 
 }  // namespace
@@ -139,29 +143,28 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
 
 absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
                                             int devices) {
-  v1::JobSpec tried;
   const v1::Plan plan = LeastMemory(job, profile, devices);
-  auto fits = [&](int64_t s) -> absl::StatusOr<bool> {
-    tried = WithSequence(job, s);
-    for (int rank : {0, plan.degree() - 1}) {
-      METP_ASSIGN_OR_RETURN(const v1::StepReport report, SimulateRank(tried, plan, profile, rank));
-      if (report.peak_bytes() > UsableBytes(profile)) return false;
-    }
-    return true;
+  const int64_t unit = int64_t{2} * plan.degree();  // of the zigzag split: every rank holds the same
+  auto fits = [&](int64_t units) -> absl::StatusOr<bool> {
+    METP_ASSIGN_OR_RETURN(const std::vector<v1::StepReport> ranks,
+                          SimulateStep(WithSequence(job, units * unit), plan, profile));
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [&](const v1::StepReport& rank) { return Fits(CostOf(rank), profile); });
   };
   int64_t fit = 0, beyond = 1;
-  while (beyond < kMostTokens) {  // double, then bisect
+  while (beyond <= kMostTokens / unit) {  // double, then bisect
     METP_ASSIGN_OR_RETURN(const bool ok, fits(beyond));
     if (!ok) break;
     fit = beyond;
-    beyond = std::min(kMostTokens, 2 * beyond);
+    beyond *= 2;
   }
+  beyond = std::min(beyond, kMostTokens / unit + 1);
   while (beyond - fit > 1) {
     const int64_t middle = fit + (beyond - fit) / 2;
     METP_ASSIGN_OR_RETURN(const bool ok, fits(middle));
     (ok ? fit : beyond) = middle;
   }
-  return LongestSequence{fit, plan};
+  return LongestSequence{fit * unit, plan};
 }
 
 std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {

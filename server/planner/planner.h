@@ -37,8 +37,8 @@ struct Choice {
 /// sequence that would fit, and the cheapest change that makes the job fit.
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
 
-/// The longest data.sequence_length at which the job fits, with what it leaves to `auto` set to what takes least
-/// memory; 0: not even one token. The plan is the one of that sequence.
+/// The longest data.sequence_length at which the job fits, in multiples of 2p tokens, with what it leaves to `auto`
+/// set to what takes least memory; 0: none. The plan is the one of that sequence.
 struct LongestSequence {
   int64_t tokens = 0;
   v1::Plan plan;

@@ -28,6 +28,18 @@ void AddPasses(const v1::JobSpec& job, const v1::Plan& plan, const v1::DevicePro
   }
 }
 
+/// The row of the host link: a layer's bytes out and in against the layer's computing, which only the simulation
+/// knows.
+void AddOffload(const v1::StepReport& step, v1::Prediction& prediction) {
+  const auto offload = step.passes().find(std::string(PassName(Pass::kOffload)));
+  if (offload == step.passes().end() || offload->second.communication_seconds() <= 0) return;
+  v1::PassPrediction& row = *prediction.add_passes();
+  row.set_pass(offload->first);
+  row.set_verdict(false);
+  row.set_communication_seconds(offload->second.communication_seconds());
+  row.set_exposed_seconds(offload->second.exposed_seconds());
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& plan,
@@ -44,7 +56,10 @@ absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& p
   prediction.set_peak_bytes(fullest->peak_bytes());
   *prediction.mutable_peak_bytes_by_category() = fullest->peak_bytes_by_category();
   prediction.set_usable_bytes(UsableBytes(profile));
-  prediction.set_fits(fullest->peak_bytes() <= UsableBytes(profile));
+  prediction.set_host_peak_bytes(fullest->host_peak_bytes());
+  prediction.set_host_usable_bytes(profile.host_memory_bytes());
+  prediction.set_fits(fullest->peak_bytes() <= UsableBytes(profile) &&
+                      fullest->host_peak_bytes() <= profile.host_memory_bytes());
   const double seconds = slowest->step_seconds();
   prediction.set_step_seconds(seconds);
   prediction.set_tokens_per_second(static_cast<double>(slowest->tokens()) / seconds);
@@ -52,6 +67,7 @@ absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& p
   for (const auto& [name, pass] : slowest->passes())
     prediction.set_exposed_seconds(prediction.exposed_seconds() + pass.exposed_seconds());
   AddPasses(job, plan, profile, *slowest, prediction);
+  AddOffload(*slowest, prediction);
   prediction.set_full_overlap(FullOverlap(OverlapOf(job, plan, profile)));
   prediction.set_smallest_sequence(SmallestFullOverlapSequence(job, plan, profile));
   prediction.set_largest_degree(LargestFullOverlapDegree(job, plan, profile));

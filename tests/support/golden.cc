@@ -79,7 +79,7 @@ GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Communicator& commu
       backend_(MakeCpuBackend(1, ledger_)),
       ring_(*backend_, communicator),
       parameters_(*backend_, ParameterLayout(golden.config, cut.p, communicator.rank(), cut.c)),
-      transformer_(ring_, golden.config, parameters_, {cut.tiled, cut.tile_rows, cut.recompute}),
+      transformer_(ring_, golden.config, parameters_, {cut.tiled, cut.tile_rows, cut.recompute, cut.offload}),
       optimizer_(ring_, parameters_, TrainOf(golden)) {
   parameters_.Import([&](const Piece& piece, int64_t i, int64_t j) {
     return static_cast<float>(golden.tensors.at("param." + piece.name).values[i * piece.cols + j]);

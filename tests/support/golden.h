@@ -37,6 +37,7 @@ struct Cut {
   int64_t tile_rows = 0;
   bool tiled = false;
   Recompute recompute = Recompute::kSelective;
+  bool offload = false;
 };
 
 /// One rank of a golden model on a CPU backend with one thread.

@@ -23,6 +23,7 @@
 #include <string>
 #include <string_view>
 
+#include "worker/backend/host_link.h"
 #include "worker/backend/step_error.h"
 #include "worker/backend/tensor.h"
 #include "worker/telemetry/ledger.h"
@@ -80,6 +81,9 @@ class Backend {
   /// Copies from or to host memory, contiguous; done when the call returns.
   virtual void CopyFromHost(const void* from, const Matrix& to) = 0;
   virtual void CopyToHost(const Matrix& from, void* to) = 0;
+
+  /// Host memory and the copies to and from it.
+  virtual HostLink& host_link() = 0;
 
   // Streams.
   virtual Event Record() = 0;

@@ -29,6 +29,11 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   const bool auto_recompute = parallel.recompute() == v1::ParallelSpec::RECOMPUTE_AUTO;
   plan.set_recompute(auto_recompute ? v1::ParallelSpec::RECOMPUTE_SELECTIVE : parallel.recompute());
   if (auto_recompute) plan.add_notes("recompute auto: selective, for want of a device profile");
+  const auto& offload = parallel.offload();
+  plan.set_offload_activations(
+      std::count(offload.begin(), offload.end(), v1::ParallelSpec::OFFLOAD_ACTIVATIONS) > 0);
+  if (std::count(offload.begin(), offload.end(), v1::ParallelSpec::OFFLOAD_AUTO) > 0)
+    plan.add_notes("offload auto: none, for want of a device profile");
   return plan;
 }
 

@@ -13,7 +13,8 @@ Transformer::Transformer(Ring& ring, const ModelConfig& config, Parameters& para
       c_(config),
       parameters_(parameters),
       recompute_(options.recompute),
-      loss_tile_rows_(options.tile_rows) {
+      loss_tile_rows_(options.tile_rows),
+      kept_(ring.backend(), options.offload_activations) {
   attention_shape_ = {
       c_.h, c_.a, c_.g, c_.d, parameters.layout().groups(), options.tiled_attention, options.tile_rows};
   mlp_shape_ = {c_.h, c_.f, c_.llama ? Activation::kSwiGlu : Activation::kGelu, options.tile_rows};
@@ -27,7 +28,7 @@ Tensor Transformer::WideRows(int64_t n, MemoryCategory category) const {
   return backend_.Allocate(n, c_.h, DType::kF32, category);
 }
 
-void Transformer::AllocateAttentionResult(int64_t n, MemoryCategory category, Kept& kept) const {
+void Transformer::AllocateAttentionResult(int64_t n, MemoryCategory category, KeptLayer& kept) const {
   kept.O = backend_.Allocate(n, int64_t{c_.a} * c_.d, backend_.activation(), category);
   kept.LSE = backend_.Allocate(n, c_.a, DType::kF32, category);
 }
@@ -46,7 +47,7 @@ void Transformer::ForwardBackward(const TokenRows& tokens, int64_t counted, cons
   const ModelView& w = parameters_.weights();
   const ModelView& g = parameters_.gradients();
   AttentionUnit attention(ring_, attention_shape_, tokens);
-  kept_.clear();
+  kept_.Clear();
 
   gathered_ = attention.Prefetch(w.layers[0].attention);
   Tensor X = Rows(tokens.n, MemoryCategory::kActivations);
@@ -54,8 +55,10 @@ void Transformer::ForwardBackward(const TokenRows& tokens, int64_t counted, cons
   if (c_.max_positions > 0)
     EmbeddingForward(ring_, c_.max_positions, w.wpe, tokens.positions, /*accumulate=*/true, X);
   for (int l = 0; l < c_.layers; ++l) {
-    Tensor next = ForwardLayer(l, attention, tokens, X);
-    kept_.back().X = std::move(X);
+    KeptLayer kept;
+    Tensor next = ForwardLayer(l, attention, tokens, X, kept);
+    kept.X = std::move(X);
+    kept_.Push(std::move(kept), l + 1 == c_.layers);
     X = std::move(next);
   }
 
@@ -83,9 +86,9 @@ Tensor Transformer::StartResidual(const Matrix& X, const LayerView& w, MemoryCat
   return X2;
 }
 
-Tensor Transformer::ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X) {
+Tensor Transformer::ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X,
+                                 KeptLayer& kept) {
   const LayerView& w = parameters_.weights().layers[l];
-  Kept& kept = kept_.emplace_back();
   const bool keep_all = recompute_ == Recompute::kNone;
   AllocateAttentionResult(
       tokens.n, recompute_ == Recompute::kFull ? MemoryCategory::kTransient : MemoryCategory::kActivations,
@@ -118,7 +121,7 @@ Tensor Transformer::Narrowed(Tensor wide, MemoryCategory category) {
   return narrow;
 }
 
-void Transformer::RestoreAttention(const LayerView& w, AttentionUnit& attention, Kept& kept,
+void Transformer::RestoreAttention(const LayerView& w, AttentionUnit& attention, KeptLayer& kept,
                                    const Matrix& N) {
   if (recompute_ == Recompute::kNone) return;
   Tensor X2 = StartResidual(kept.X, w, MemoryCategory::kTransient);
@@ -135,8 +138,7 @@ void Transformer::RestoreAttention(const LayerView& w, AttentionUnit& attention,
 void Transformer::BackwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& dX) {
   const LayerView& w = parameters_.weights().layers[l];
   const LayerView& g = parameters_.gradients().layers[l];
-  Kept kept = std::move(kept_.back());
-  kept_.pop_back();
+  KeptLayer kept = kept_.Pop();
   Tensor N = Rows(tokens.n, MemoryCategory::kTransient);
   RestoreAttention(w, attention, kept, N);
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "worker/model/batch.h"
+#include "worker/model/kept.h"
 #include "worker/model/parameters.h"
 #include "worker/ring/attention.h"
 #include "worker/ring/ring.h"
@@ -26,6 +27,7 @@ struct TransformerOptions {
   bool tiled_attention = false;
   int64_t tile_rows = 0;  // 0: whole
   Recompute recompute = Recompute::kSelective;
+  bool offload_activations = false;  // what layers keep goes to host memory (kept.h)
 };
 
 class Transformer {
@@ -39,25 +41,19 @@ class Transformer {
   void ForwardBackward(const TokenRows& tokens, int64_t counted, const Matrix& total);
 
  private:
-  struct Kept {
-    Tensor X;    // [n, h], what entered the layer
-    Tensor O;    // [n, a d]
-    Tensor LSE;  // [n, a]
-    Tensor X2;   // [n, h], what attention left
-    std::vector<ProjectedGroup> projections;
-  };
-
   Tensor Rows(int64_t n, MemoryCategory category) const;
   Tensor WideRows(int64_t n, MemoryCategory category) const;  // fp32
-  void AllocateAttentionResult(int64_t n, MemoryCategory category, Kept& kept) const;
+  void AllocateAttentionResult(int64_t n, MemoryCategory category, KeptLayer& kept) const;
   void Norm(const Matrix& x, const Matrix& w, const Matrix& b, const Matrix& y);
   void NormBackward(const Matrix& x, const Matrix& w, const Matrix& dy, const Matrix& dx, const Matrix& dw,
                     const Matrix& db);
   /// X2 = X + bias, to which attention is added.
   Tensor StartResidual(const Matrix& X, const LayerView& w, MemoryCategory category);
-  Tensor ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X);
+  /// What the next layer gets. Fills what `kept` must hold beside X.
+  Tensor ForwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& X,
+                      KeptLayer& kept);
   /// The layer's X2, and with kFull its O and LSE, again; N, [n, h], is free for use.
-  void RestoreAttention(const LayerView& w, AttentionUnit& attention, Kept& kept, const Matrix& N);
+  void RestoreAttention(const LayerView& w, AttentionUnit& attention, KeptLayer& kept, const Matrix& N);
   /// fp32 rows as rows of the activations' type; with fp32 activations themselves.
   Tensor Narrowed(Tensor wide, MemoryCategory category);
   void BackwardLayer(int l, AttentionUnit& attention, const TokenRows& tokens, const Matrix& dX);
@@ -70,7 +66,7 @@ class Transformer {
   AttentionShape attention_shape_;
   MlpShape mlp_shape_;
   int64_t loss_tile_rows_;
-  std::vector<Kept> kept_;
+  KeptLayers kept_;
   std::shared_ptr<WeightGather> gathered_;  // the next layer's first head group, a pass ahead
 };
 

@@ -43,7 +43,7 @@ Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend,
                   ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
       transformer_(ring_, config_, parameters_,
                    {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows(),
-                    RecomputeOf(plan)}),
+                    RecomputeOf(plan), plan.offload_activations()}),
       optimizer_(ring_, parameters_, job.train()),
       loss_(backend.Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace)) {
   InitializeWeights(parameters_, config_, static_cast<uint64_t>(job.train().seed()));
@@ -114,7 +114,9 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
   report.set_step_seconds(seconds);
   report.set_tokens(s * sequences);
   report.set_model_flops(ModelFlops(config_, s) * static_cast<double>(sequences));
-  const PassTable passes = ring_.TakeTimes();
+  PassTable passes = ring_.TakeTimes();
+  const HostLinkTimes offload = backend_.host_link().TakeTimes();
+  passes[static_cast<int>(Pass::kOffload)] = {0, offload.copying, offload.exposed, 0, 0, 0};
   for (int i = 0; i < kPasses; ++i) {
     v1::PassTimes& times = (*report.mutable_passes())[std::string(PassName(static_cast<Pass>(i)))];
     times.set_compute_seconds(passes[i].compute);
@@ -134,6 +136,7 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
     (*report.mutable_peak_bytes_by_tag())[tag] = bytes;
   report.set_peak_bytes(backend_.ledger().peak_total());
   report.set_sent_bytes(ring_.sent_bytes());
+  report.set_host_peak_bytes(backend_.host_link().ledger().peak_total());
   return report;
 }
 

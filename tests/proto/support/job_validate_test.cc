@@ -308,7 +308,8 @@ void Scramble(Message& message, std::mt19937& random) {
         reflection.SetBool(&message, field, integer > 0);
         break;
       case FieldDescriptor::CPPTYPE_ENUM:
-        reflection.SetEnumValue(&message, field, static_cast<int>(random() % 4));
+        list ? reflection.AddEnumValue(&message, field, static_cast<int>(random() % 4))
+             : reflection.SetEnumValue(&message, field, static_cast<int>(random() % 4));
         break;
       case FieldDescriptor::CPPTYPE_STRING:
         list ? reflection.AddString(&message, field, text) : reflection.SetString(&message, field, text);

@@ -61,6 +61,14 @@ TEST_P(GoldenVectors, WhatBackwardMakesAgainDoesNotChangeThem) {
   }
 }
 
+TEST_P(GoldenVectors, WhatIsOffloadedComesBackAsItWas) {
+  const Golden golden = Golden::Load(GetParam().model);
+  for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    SCOPED_TRACE(::testing::Message() << "recompute " << static_cast<int>(recompute));
+    ExpectGradients(golden, {GetParam().p, 2, 2, false, recompute, /*offload=*/true}, true);
+  }
+}
+
 /// The first gradient of one element of the bidirectional model's l0.b1 is 4.5e-8, beside a largest of 3.3e-2
 /// and AdamW's eps of 1e-8: its first update is a function of fp32 rounding (the reference itself run in
 /// float32 is off by 1e-8 there, and its losses by 5e-5). That one tensor's first step is taken from the

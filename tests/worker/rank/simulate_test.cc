@@ -74,6 +74,11 @@ std::vector<Shape> Shapes() {
       {"Tiles", llama, 128, {"parallel.tile_rows=4"}},
       {"Tiled", llama, 96, {"parallel.attention=tiled", "parallel.tile_rows=none"}},
       {"TiledTiles", gpt2, 96, {"parallel.attention=tiled", "parallel.tile_rows=3"}},
+      {"Offload",
+       "family: llama, layers: 5, hidden: 24, heads: 6, kv_heads: 3, ffn: 40",
+       64,
+       {"parallel.offload=activations"}},
+      {"Gpt2Offload", gpt2, 77, {"parallel.offload=activations"}},
       {"MicroBatch", llama, 33, {"train.micro_batch=2"}},
       {"FewerTokensThanChunks", llama, 5, {}},
   };
@@ -108,6 +113,7 @@ TEST_P(Simulated, MemoryAndTrafficEqualTheRealStepsToTheByte) {
         SCOPED_TRACE(::testing::Message() << "rank " << rank);
         const v1::StepReport& sim = (*simulated)[rank];
         EXPECT_EQ(sim.peak_bytes(), real[rank].peak_bytes());
+        EXPECT_EQ(sim.host_peak_bytes(), real[rank].host_peak_bytes());
         // What a rank sends depends on its neighbours' parts too: no rank of its own shape stands for it.
         const auto itself = SimulateRank(job, plan, profile, rank);
         ASSERT_TRUE(itself.ok()) << itself.status();

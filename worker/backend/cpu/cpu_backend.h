@@ -9,6 +9,7 @@
 
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/block_pool.h"
+#include "worker/backend/cpu/cpu_host_link.h"
 
 namespace metp::cpu {
 
@@ -28,6 +29,7 @@ class CpuBackend final : public Backend {
 
   void CopyFromHost(const void* from, const Matrix& to) override;
   void CopyToHost(const Matrix& from, void* to) override;
+  HostLink& host_link() override { return host_link_; }
   Event Record() override;
   void Synchronize() override {}
 
@@ -83,6 +85,7 @@ class CpuBackend final : public Backend {
   const int threads_;
   MemoryLedger& ledger_;
   BlockPool pool_;
+  CpuHostLink host_link_;
   Tensor scratch_;  // [threads, kScratchFloats]; after pool_, into which it returns
 };
 

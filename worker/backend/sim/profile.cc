@@ -47,6 +47,7 @@ void NormalizeProfile(v1::DeviceProfile& profile) {
     if (!rate->has_bytes_per_second()) rate->set_bytes_per_second(profile.bytes_per_second());
   }
   if (!profile.has_node_link()) *profile.mutable_node_link() = profile.link();
+  if (!profile.has_host_link()) profile.mutable_host_link()->set_bytes_per_second(profile.bytes_per_second());
 }
 
 absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const std::string& name) {

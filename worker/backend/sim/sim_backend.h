@@ -9,6 +9,7 @@
 
 #include "worker/backend/backend.h"
 #include "worker/backend/sim/cost_model.h"
+#include "worker/backend/sim/sim_host_link.h"
 
 namespace metp::sim {
 
@@ -30,6 +31,7 @@ class SimBackend final : public Backend {
 
   void CopyFromHost(const void* from, const Matrix& to) override;
   void CopyToHost(const Matrix& from, void* to) override;  // zeros
+  HostLink& host_link() override { return host_link_; }
   Event Record() override { return {nullptr, now_}; }
   void Synchronize() override {}
 
@@ -80,6 +82,7 @@ class SimBackend final : public Backend {
   MemoryLedger& ledger_;
   uintptr_t next_address_;
   double now_ = 0;
+  SimHostLink host_link_;
   Tensor workspace_;
 };
 

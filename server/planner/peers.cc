@@ -1,0 +1,87 @@
+#include "server/planner/peers.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/planner/peer_memory.h"
+#include "server/planner/peer_shape.h"
+#include "server/planner/peer_time.h"
+#include "server/planner/planner.h"
+#include "worker/backend/sim/profile.h"
+
+namespace metp {
+
+namespace {
+
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
+
+constexpr struct {
+  Peer peer;
+  const char* name;
+} kMethods[] = {{Peer::kTensor, "TP"},
+                {Peer::kTensorSequence, "TP + sequence parallelism"},
+                {Peer::kUlysses, "Ulysses + ZeRO-3"},
+                {Peer::kUlyssesChunks, "Ulysses by head chunks + FSDP"},
+                {Peer::kRing, "ring context parallelism + FSDP"}};
+
+/// Why the method cannot cut this model over p devices; empty where it can.
+std::string WhyNot(const PeerShape& x) {
+  if (!x.by_heads()) return "";  // the ring asks nothing of heads
+  if (x.p > x.c.a) {
+    return absl::StrCat("each device needs a query head of its own, and there are ", x.c.a, " for ", x.p,
+                        " devices.");
+  }
+  if (x.c.a % x.p != 0) return absl::StrCat(x.c.a, " query heads do not divide among ", x.p, " devices.");
+  if (x.c.g % x.p != 0 && x.p % x.c.g != 0) {
+    return absl::StrCat(x.c.g, " key/value heads neither divide among ", x.p,
+                        " devices nor can each be copied to equally many.");
+  }
+  return "";
+}
+
+int64_t PeakBytes(const PeerShape& x, const v1::DeviceProfile& profile) {
+  return SumOf(PeerMemory(x, profile.workspace_bytes()));
+}
+
+/// By bisection: memory never falls as the sequence grows.
+int64_t LongestThatFits(Peer peer, const PeerMeans& means, const v1::JobSpec& job, int degree,
+                        const v1::DeviceProfile& profile) {
+  int64_t fit = 0, beyond = kMostTokens + 1;
+  while (beyond - fit > 1) {
+    const int64_t middle = fit + (beyond - fit) / 2;
+    const PeerShape x(peer, means, WithSequence(job, middle), degree, profile);
+    (PeakBytes(x, profile) <= UsableBytes(profile) ? fit : beyond) = middle;
+  }
+  return fit;
+}
+
+PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const v1::JobSpec& job, int degree,
+                      const v1::DeviceProfile& profile) {
+  PeerEstimate estimate;
+  estimate.method = name;
+  estimate.equal_means = means.equal;
+  const PeerShape x(peer, means, job, degree, profile);
+  estimate.why_not = WhyNot(x);
+  estimate.possible = estimate.why_not.empty();
+  if (!estimate.possible) return estimate;
+  estimate.bytes_by_part = PeerMemory(x, profile.workspace_bytes());
+  estimate.peak_bytes = SumOf(estimate.bytes_by_part);
+  estimate.max_sequence = LongestThatFits(peer, means, job, degree, profile);
+  estimate.step_seconds = PeerSeconds(x, job.train().sequences_per_step() / x.b, profile);
+  return estimate;
+}
+
+}  // namespace
+
+std::vector<PeerEstimate> ComparePeers(const v1::JobSpec& job, const v1::Plan& plan,
+                                       const v1::DeviceProfile& profile) {
+  const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows()};
+  std::vector<PeerEstimate> estimates;
+  for (const auto& [peer, name] : kMethods) {
+    for (const PeerMeans& means : {PeerMeans{}, as_planned})
+      estimates.push_back(Estimate(peer, name, means, job, plan.degree(), profile));
+  }
+  return estimates;
+}
+
+}  // namespace metp

@@ -1,0 +1,29 @@
+#include "worker/backend/host_link.h"
+
+#include <string>
+
+#include "worker/backend/step_error.h"
+
+namespace metp {
+
+HostBlock HostLink::Allocate(int64_t bytes) {
+  ThrowIfError(ledger_.Take(MemoryCategory::kActivations, {}, bytes));
+  HostBlock block;
+  block.data_ = bytes == 0 ? nullptr : AllocateBytes(bytes);
+  if (bytes != 0 && block.data_ == nullptr) {
+    ledger_.Release(MemoryCategory::kActivations, {}, bytes);
+    ThrowIfError(
+        absl::ResourceExhaustedError("the host has no memory left for " + std::to_string(bytes) + " bytes"));
+  }
+  block.owner_ = this;
+  block.bytes_ = bytes;
+  return block;
+}
+
+HostBlock::~HostBlock() {
+  if (owner_ == nullptr) return;
+  if (data_ != nullptr) owner_->FreeBytes(data_, bytes_);
+  owner_->ledger().Release(MemoryCategory::kActivations, {}, bytes_);
+}
+
+}  // namespace metp

@@ -1,18 +1,22 @@
 // metpctl plan: what a job would cost on a device profile. Needs no cluster and reads no data.
 
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/command.h"
+#include "client/job_file_error.h"
 #include "client/plan_table.h"
 #include "proto/support/job_file.h"
 #include "proto/support/status_macros.h"
 #include "server/planner/peers.h"
 #include "server/planner/planner.h"
 #include "worker/backend/sim/profile.h"
+#include "worker/rank/simulate.h"
 
 namespace metp {
 namespace {
@@ -20,7 +24,7 @@ namespace {
 constexpr int kMostDevices = 4096;
 
 struct Options {
-  std::string file, profile, output = "text";
+  std::string file, profile, output = "text", timeline;
   std::vector<std::string> set;
   int degree = 0, devices = 0;
   bool max_sequence = false, compare = false;
@@ -39,6 +43,9 @@ v1::JobSpec AsPlanned(v1::JobSpec job, const v1::Plan& plan) {
   parallel.set_head_groups(plan.head_groups());
   parallel.set_tile_rows(plan.tile_rows() == 0 ? -1 : plan.tile_rows());  // -1: none
   parallel.set_recompute(plan.recompute());
+  parallel.clear_offload();
+  parallel.add_offload(plan.offload_activations() ? v1::ParallelSpec::OFFLOAD_ACTIVATIONS
+                                                  : v1::ParallelSpec::OFFLOAD_NONE);
   return job;
 }
 
@@ -50,7 +57,23 @@ absl::Status Compare(PlanAnswer& answer) {
   return absl::OkStatus();
 }
 
+/// The simulated step of rank 0 as a trace.
+absl::Status WriteTimeline(const std::string& path, const PlanAnswer& answer) {
+  Timeline timeline;
+  METP_RETURN_IF_ERROR(SimulateRank(answer.job, answer.plan, answer.profile, 0, &timeline).status());
+  std::ofstream file(path);
+  file << timeline.ToChromeTrace(
+      absl::StrCat("rank 0 of ", answer.plan.degree(), ", simulated on ", answer.profile.name()));
+  file.close();
+  return file ? absl::OkStatus()
+              : absl::NotFoundError(absl::StrCat("--timeline: ", path, " could not be written"));
+}
+
 int Finish(const Options& options, PlanAnswer& answer) {
+  if (!options.timeline.empty()) {
+    if (const absl::Status written = WriteTimeline(options.timeline, answer); !written.ok())
+      return Fail(written);
+  }
   if (options.compare) {
     if (const absl::Status compared = Compare(answer); !compared.ok()) return Fail(compared);
   }
@@ -61,10 +84,7 @@ int Run(const Options& options) {
   std::vector<std::string> overrides = options.set;
   if (options.degree > 0) overrides.push_back("parallel.degree=" + std::to_string(options.degree));
   const absl::StatusOr<v1::JobSpec> job = LoadJobFile(options.file, overrides);
-  if (!job.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(job.status().message()).c_str());
-    return ExitCodeOf(job.status());
-  }
+  if (!job.ok()) return FailInJobFile(options.file, overrides, job.status());
   const absl::StatusOr<v1::DeviceProfile> profile = LoadProfile(options.profile);
   if (!profile.ok()) return Fail(profile.status());
   const int devices = options.devices > 0 ? options.devices : profile->devices_per_node();
@@ -85,7 +105,7 @@ int Run(const Options& options) {
     return Finish(options, answer);
   }
   absl::StatusOr<Choice> choice = ChoosePlan(*job, *profile, devices);
-  if (!choice.ok()) return Fail(choice.status());
+  if (!choice.ok()) return FailInJobFile(options.file, overrides, choice.status());
   answer.plan = choice->plan;
   answer.prediction = choice->prediction;
   return Finish(options, answer);
@@ -113,6 +133,8 @@ void AddPlan(CLI::App& app, Globals& globals) {
   verb->add_flag(
       "--compare", options->compare,
       "also what the job would need with tensor, sequence or context parallelism instead (modelled)");
+  verb->add_option("--timeline", options->timeline,
+                   "write the step as a Chrome trace to this file; ui.perfetto.dev opens it");
   verb->add_option("--set", options->set, "KEY=VALUE over the file's, e.g. train.steps=10; may be repeated")
       ->allow_extra_args(false);
   AddOutput(verb, options->output);

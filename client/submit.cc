@@ -5,6 +5,7 @@
 
 #include "client/api.h"
 #include "client/command.h"
+#include "client/job_file_error.h"
 #include "client/json.h"
 #include "client/watching.h"
 #include "proto/support/job_file.h"
@@ -26,35 +27,20 @@ bool OnThisMachine(const std::string& coordinator) {
          coordinator.rfind("[::1]:", 0) == 0;
 }
 
-/// One problem a line, each with its place in the job file. An error that begins with a key
-/// ("parallel.degree: found 8, ...") is given that key's place.
-int FailInFile(const Options& options, const absl::Status& error) {
-  const std::string message(error.message());
-  const size_t colon = message.find(": ");
-  const std::string key = message.substr(0, colon);
-  const bool has_key = colon != std::string::npos && key.find('.') != std::string::npos &&
-                       key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.") == std::string::npos;
-  const std::string shown =
-      has_key
-          ? std::string(ProblemInJobFile(options.file, options.set, key, message.substr(colon + 2)).message())
-          : message;
-  std::fprintf(stderr, "%s\n", shown.c_str());
-  return ExitCodeOf(error);
-}
-
 int Run(const Globals& globals, const Options& options) {
   const absl::StatusOr<v1::JobSpec> job = LoadJobFile(options.file, options.set);
-  if (!job.ok()) return FailInFile(options, job.status());
+  if (!job.ok()) return FailInJobFile(options.file, options.set, job.status());
   if (OnThisMachine(globals.coordinator)) {
     const absl::Status data = Dataset::Open(*job).status();
     if (!data.ok()) {
-      return FailInFile(options, absl::InvalidArgumentError("data.source: " + std::string(data.message())));
+      return FailInJobFile(options.file, options.set,
+                           absl::InvalidArgumentError("data.source: " + std::string(data.message())));
     }
   }
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> status = api.Submit(*job);
   if (absl::IsFailedPrecondition(status.status()) || absl::IsInvalidArgument(status.status())) {
-    return FailInFile(options, status.status());
+    return FailInJobFile(options.file, options.set, status.status());
   }
   if (!status.ok()) return Fail(status.status());
   const bool json = options.output == "json";

@@ -32,6 +32,12 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
                                                       ", expected at most ", registered,
                                                       ", the number of registered workers"));
   }
+  if (job.parallel().require_full_overlap() && plan.degree() > 1) {
+    return absl::FailedPreconditionError(
+        "parallel.require_full_overlap: found true, expected false: the workers' device profiles, by which "
+        "it could "
+        "be checked, are not known here; metpctl plan checks it against a profile");
+  }
   if (const int64_t bytes = workers_.smallest_memory(); bytes > 0) {
     METP_RETURN_IF_ERROR(CheckMemory(job, plan, bytes));
   }

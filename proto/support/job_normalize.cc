@@ -107,6 +107,9 @@ void NormalizeParallel(v1::ParallelSpec& parallel) {
   if (!parallel.has_attention()) {
     parallel.set_attention(v1::ParallelSpec::ATTENTION_FLASH);
   }
+  if (!parallel.has_require_full_overlap()) {
+    parallel.set_require_full_overlap(false);
+  }
   if (parallel.offload_size() == 0) {
     parallel.add_offload(v1::ParallelSpec::OFFLOAD_NONE);
   }

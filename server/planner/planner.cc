@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/status_macros.h"
 #include "server/planner/candidates.h"
+#include "server/planner/overlap.h"
 #include "worker/backend/sim/profile.h"
 #include "worker/model/config.h"
 #include "worker/model/plan.h"
@@ -69,8 +70,10 @@ std::string GB(double bytes) { return absl::StrFormat("%.1f GB", bytes / 1e9); }
 /// The message of a job that no candidate lets fit.
 absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
                         const v1::Plan& smallest, double bytes) {
-  std::string text = absl::StrCat("the job needs ", GB(bytes), " on each device (", Words(smallest),
-                                  "), and a ", profile.name(), " has ", GB(UsableBytes(profile)), " to give");
+  std::string text =
+      absl::StrCat("data.sequence_length: found ", job.data().sequence_length(),
+                   ", with which the job needs ", GB(bytes), " on each device (", Words(smallest),
+                   "), and a ", profile.name(), " has ", GB(UsableBytes(profile)), " to give");
   METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
   if (longest.tokens > 0) {
     absl::StrAppend(&text, "; the longest data.sequence_length that fits is ", longest.tokens, " (",
@@ -81,6 +84,17 @@ absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile
   if (const std::string way = CheapestWayToFit(job, smallest, profile); !way.empty())
     absl::StrAppend(&text, "; it fits with ", way);
   return absl::ResourceExhaustedError(text);
+}
+
+/// The message of a job that must overlap fully and does not under any plan; `plan` is one of them.
+absl::Status DoesNotOverlap(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  const int64_t from = SmallestFullOverlapSequence(job, plan, profile);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "parallel.require_full_overlap: found true, but communication does not hide fully behind computation "
+      "on ",
+      profile.name(), " (", Words(plan), "): expected ",
+      from == 0 ? "fewer ranks" : absl::StrCat("at least ", from, " tokens in data.sequence_length"),
+      ", or at most ", LargestFullOverlapDegree(job, plan, profile), " ranks"));
 }
 
 bool Fits(const Cost& cost, const v1::DeviceProfile& profile) {
@@ -117,7 +131,13 @@ absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t m
 
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
   std::optional<std::pair<Cost, v1::Plan>> best, second, smallest;
-  const std::vector<v1::Plan> candidates = Candidates(job, profile, devices);
+  std::vector<v1::Plan> candidates = Candidates(job, profile, devices);
+  if (job.parallel().require_full_overlap()) {
+    const v1::Plan last = candidates.back();
+    std::erase_if(candidates,
+                  [&](const v1::Plan& plan) { return !FullOverlap(OverlapOf(job, plan, profile)); });
+    if (candidates.empty()) return DoesNotOverlap(job, last, profile);
+  }
   for (const v1::Plan& plan : candidates) {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
     if (!smallest || cost.peak_bytes < smallest->first.peak_bytes) smallest = {cost, plan};

@@ -33,7 +33,8 @@ struct Choice {
 };
 
 /// The fastest plan that fits, among all values of what the job leaves to `auto` (degree: up to `devices`); a
-/// note names the runner-up. Where none fits ResourceExhausted: what the smallest plan needs, the longest
+/// note names the runner-up. With require_full_overlap only plans that overlap fully count; FailedPrecondition where
+/// none does. Where none fits ResourceExhausted: what the smallest plan needs, the longest
 /// sequence that would fit, and the cheapest change that makes the job fit.
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
 

@@ -186,12 +186,26 @@ TEST(Overlap, TheSmallestSequenceAndTheLargestRingAreWhereTheVerdictTurns) {
                   .empty());
 }
 
+TEST(Refusal, ComesOfOverlapThatIsRequiredAndNotThere) {
+  const v1::DeviceProfile profile = Profile("h100-80g");
+  const std::vector<std::string> required = {"parallel.degree=8", "parallel.require_full_overlap=true"};
+  EXPECT_THAT(ChoosePlan(Llama8B(65536, required), profile, 8), IsOk());
+  EXPECT_THAT(
+      ChoosePlan(Llama8B(2048, required), profile, 8),
+      StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          AllOf(HasSubstr("parallel.require_full_overlap: found true, but communication does not hide"),
+                HasSubstr("expected at least "), HasSubstr(" tokens in data.sequence_length, or at most "))));
+}
+
 TEST(Refusal, SaysWhatIsNeededWhatWouldFitAndWhatToChange) {
   const auto refused = ChoosePlan(Llama8B(1 << 20, {"parallel.degree=8"}), Profile("a100-80g"), 8);
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
-                                AllOf(HasSubstr("the job needs "), HasSubstr("a100-80g has 82.5 GB to give"),
-                                      HasSubstr("the longest data.sequence_length that fits is "),
-                                      HasSubstr("it fits with parallel.recompute=full ("))));
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("data.sequence_length: found 1048576, with which the job needs "),
+                             HasSubstr("a100-80g has 82.5 GB to give"),
+                             HasSubstr("the longest data.sequence_length that fits is "),
+                             HasSubstr("it fits with parallel.recompute=full ("))));
   const auto hopeless =
       ChoosePlan(Job("family: llama, layers: 200, hidden: 32768, heads: 256, ffn: 131072", 8, {}),
                  Profile("a100-80g"), 8);

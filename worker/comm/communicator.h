@@ -45,6 +45,7 @@ struct HopRecord {
   int64_t sent_bytes = 0;
   double communication = 0;  // from the moment both sides were ready to done
   double exposed = 0;        // of that, what the compute stream stood through in Await
+  double start = 0;          // when both sides were ready, on the clock of Event::seconds where there is one
   double skew = 0;           // the compute stream stood in Await for a neighbour that was not ready yet
 };
 

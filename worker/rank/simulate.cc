@@ -10,12 +10,13 @@
 namespace metp {
 
 absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
-                                            const v1::DeviceProfile& profile, int rank) {
+                                            const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
   MemoryLedger ledger;
   sim::SimBackend backend(profile, ledger);
   sim::SimCommunicator communicator(backend, profile, rank, plan.degree());
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                         Trainer::Create(job, plan, backend, communicator, nullptr));
+  trainer->set_timeline(timeline);
   return trainer->Step();
 }
 

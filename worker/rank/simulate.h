@@ -10,13 +10,16 @@
 #include "metp/v1/plan.pb.h"
 #include "metp/v1/profile.pb.h"
 #include "metp/v1/report.pb.h"
+#include "worker/telemetry/timeline.h"
 
 namespace metp {
 
 /// What rank `rank` of `plan` would report of its first step, losses aside. Memory is counted even beyond what
-/// the device has. `job`: normalized and valid; `profile`: complete and valid.
+/// the device has. `job`: normalized and valid; `profile`: complete and valid. `timeline`, unless null,
+/// receives what its streams did.
 absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
-                                            const v1::DeviceProfile& profile, int rank);
+                                            const v1::DeviceProfile& profile, int rank,
+                                            Timeline* timeline = nullptr);
 
 /// For each rank of the ring the first one whose shapes equal its own (tokens, and parts of h, f, V), so that
 /// only distinct shapes need to be simulated. Equal shapes take equal memory, and times that differ by the

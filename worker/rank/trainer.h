@@ -24,6 +24,9 @@ class Trainer {
                                                          Backend& backend, Communicator& communicator,
                                                          const Dataset* dataset);
 
+  /// See Ring::set_timeline.
+  void set_timeline(Timeline* timeline) { ring_.set_timeline(timeline); }
+
   /// Steps done so far.
   int step() const { return step_; }
   bool done() const { return step_ >= job_.train().steps(); }

@@ -42,8 +42,12 @@ void Ring::Drain(Pass pass) {
 PassTable Ring::TakeTimes() {
   backend_.Synchronize();
   PassTable times = {};
-  for (const Span& span : spans_)
-    times[static_cast<int>(span.pass)].compute += backend_.Seconds(span.start, span.end);
+  for (const Span& span : spans_) {
+    const double compute = backend_.Seconds(span.start, span.end);
+    times[static_cast<int>(span.pass)].compute += compute;
+    if (timeline_ != nullptr)
+      timeline_->Add(Stream::kCompute, PassName(span.pass), span.start.seconds, compute);
+  }
   spans_.clear();
   size_t next = 0;
   for (const HopRecord& record : communicator_.TakeRecords()) {
@@ -53,6 +57,8 @@ PassTable Ring::TakeTimes() {
     seconds.communication += record.communication;
     seconds.exposed += record.exposed;
     seconds.skew += record.skew;
+    if (timeline_ != nullptr)
+      timeline_->Add(Stream::kRing, PassName(hops_[next].second), record.start, record.communication);
     ++seconds.hops;
     if (record.exposed > 0) ++seconds.exposed_hops;
     sent_bytes_ += record.sent_bytes;

@@ -28,6 +28,7 @@
 #include "worker/backend/backend.h"
 #include "worker/comm/communicator.h"
 #include "worker/ring/passes.h"
+#include "worker/telemetry/timeline.h"
 
 namespace metp {
 
@@ -63,6 +64,9 @@ class Ring {
   /// Steps without compute until nobody is aboard.
   void Drain(Pass pass);
 
+  /// From now on, what TakeTimes adds up is also entered here, span by span; null: nowhere. Must outlive the ring.
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+
   /// What each pass cost since the last call. Waits for the compute stream.
   PassTable TakeTimes();
   /// Payload bytes that hops have sent since the ring was made (all-reduces aside); up to date after
@@ -80,6 +84,7 @@ class Ring {
   std::vector<Span> spans_;                   // compute, since the last TakeTimes
   std::vector<std::pair<HopId, Pass>> hops_;  // posted since the last TakeTimes
   int64_t sent_bytes_ = 0;
+  Timeline* timeline_ = nullptr;
 };
 
 /// Enter a transfer into a group; empty ones are left out (on both sides, since both know the size).

@@ -13,7 +13,11 @@ HopId SimCommunicator::Post(Exchange exchange, const Event& after) {
   const double start = std::max(free_, after.seconds);
   free_ = start + MessageSeconds(link_, static_cast<double>(std::max(sent, received)));
   done_.push_back(free_);
-  records_.push_back({++last_, sent, free_ - start, 0, 0});
+  HopRecord& record = records_.emplace_back();
+  record.hop = ++last_;
+  record.sent_bytes = sent;
+  record.start = start;
+  record.communication = free_ - start;
   return last_;
 }
 

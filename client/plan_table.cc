@@ -102,11 +102,11 @@ std::string CompareText(const PlanAnswer& answer) {
   for (const auto& [why_not, methods] : impossible)
     absl::StrAppend(&reasons, "Not possible: ", absl::StrJoin(methods, ", "), ".\nThe reason: ", why_not,
                     "\n");
-  return absl::StrCat("\nINSTEAD (modelled from published formulas, not simulated)\n", Table(rows, {2, 3, 5}),
-                      reasons, "LONGEST: tokens that fit ", answer.plan.degree(),
-                      answer.plan.degree() == 1 ? " device" : " devices",
-                      ". PEAK, STEP: at this job's sequence; where it does not fit, of a device that\n"
-                      "had the memory. As planned: with METP's recomputation and tile rows. No offload.\n");
+  return absl::StrCat(
+      "\nINSTEAD (modelled from published formulas, not simulated)\n", Table(rows, {2, 3, 5}), reasons,
+      "LONGEST: tokens that fit ", answer.plan.degree(), answer.plan.degree() == 1 ? " device" : " devices",
+      ". PEAK, STEP: at this job's sequence; where it does not fit, of a device that\n"
+      "had the memory. As planned: with METP's recomputation and tile rows. Peers without offload.\n");
 }
 
 nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {

@@ -38,7 +38,7 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
         "it could "
         "be checked, are not known here; metpctl plan checks it against a profile");
   }
-  if (const int64_t bytes = workers_.smallest_memory(); bytes > 0) {
+  if (const int64_t bytes = workers_.memory_of_largest(plan.degree()); bytes > 0) {
     METP_RETURN_IF_ERROR(CheckMemory(job, plan, bytes));
   }
   return jobs_.Add(request_id, job, plan);

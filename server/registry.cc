@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 
@@ -196,14 +197,18 @@ void Registry::CloseAll(const absl::Status& status) {
   for (const auto& link : links) link->Close(status);
 }
 
-int64_t Registry::smallest_memory() const {
-  MutexLock lock(mutex_);
-  int64_t smallest = 0;
-  for (const auto& [name, worker] : workers_) {
-    const int64_t bytes = worker.hello.memory_bytes();
-    if (worker.state != v1::WorkerStatus::LOST && (smallest == 0 || bytes < smallest)) smallest = bytes;
+int64_t Registry::memory_of_largest(int count) const {
+  std::vector<int64_t> bytes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, worker] : workers_) {
+      if (worker.state != v1::WorkerStatus::LOST && worker.hello.memory_bytes() > 0)
+        bytes.push_back(worker.hello.memory_bytes());
+    }
   }
-  return smallest;
+  if (count < 1 || static_cast<size_t>(count) > bytes.size()) return 0;
+  std::sort(bytes.begin(), bytes.end(), std::greater<>());
+  return bytes[count - 1];
 }
 
 int Registry::registered() const {

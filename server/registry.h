@@ -82,8 +82,8 @@ class Registry {
 
   /// READY and SUSPECT ones.
   int registered() const METP_EXCLUDES(mutex_);
-  /// Memory of the smallest of these, as they said; 0 where there is none.
-  int64_t smallest_memory() const METP_EXCLUDES(mutex_);
+  /// Memory of the smallest of the `count` that have most, as they said; 0 where there are not so many who did.
+  int64_t memory_of_largest(int count) const METP_EXCLUDES(mutex_);
   /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).
   std::vector<std::string> Schedulable() const METP_EXCLUDES(mutex_);
   /// All, in natural order of names; job and rank are left to the caller.

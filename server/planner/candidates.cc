@@ -89,8 +89,9 @@ std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile
   return plans;
 }
 
-v1::Plan LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
-  return Candidates(job, profile, devices).back();
+std::vector<v1::Plan> LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
+  const std::vector<v1::Plan> all = Candidates(job, profile, devices);
+  return {all.end() - static_cast<int64_t>(OffloadChoices(job, profile).size()), all.end()};
 }
 
 std::string Settings(const v1::Plan& plan) {
@@ -103,8 +104,8 @@ std::string Settings(const v1::Plan& plan) {
 std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   std::vector<Change> changes;
   const auto add = [&](const std::string& setting, auto&& change) {
-    Change& added = changes.emplace_back(setting, plan);
-    change(added.plan);
+    changes.push_back({setting, plan});
+    change(changes.back().plan);
   };
   const int g = job.model().kv_heads();
   if (plan.head_groups() < g) {
@@ -120,9 +121,8 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
     add("parallel.recompute=" + RecomputeWord(recompute),
         [&](v1::Plan& changed) { changed.set_recompute(recompute); });
   }
-  if (!plan.offload_activations()) {
-    add("parallel.offload=activations", [](v1::Plan& changed) { changed.set_offload_activations(true); });
-  }
+  add(plan.offload_activations() ? "parallel.offload=none" : "parallel.offload=activations",
+      [&](v1::Plan& changed) { changed.set_offload_activations(!plan.offload_activations()); });
   for (int degree = 2 * plan.degree(); degree <= kMostDevices; degree *= 2) {
     add(absl::StrCat("parallel.degree=", degree), [&](v1::Plan& changed) { changed.set_degree(degree); });
   }

@@ -15,8 +15,8 @@ namespace metp {
 /// recomputed. What it fixes is one value. Never empty; sorted from least to most memory saved.
 std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
 
-/// Of these the one that takes least memory.
-v1::Plan LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
+/// Of these the ones that take least memory, of the device and, where offload is open, of the host.
+std::vector<v1::Plan> LeastMemory(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
 
 /// "8 head groups, tile rows 4096, recompute selective".
 std::string Settings(const v1::Plan& plan);

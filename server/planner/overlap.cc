@@ -13,6 +13,7 @@ namespace metp {
 namespace {
 
 constexpr int kMostRanks = 4096;
+constexpr int64_t kGradient = 4;  // bytes
 
 /// One plan's shapes, letters as in metp.md; every part as large as the largest.
 struct Shapes {
@@ -23,7 +24,7 @@ struct Shapes {
         p(plan.degree()),
         b(job.train().micro_batch()),
         chunk(Part(job.data().sequence_length(), 2 * p, 0).size()),
-        n(b * 2 * chunk),
+        n(int64_t{2} * b * chunk),
         f(Part(c.f, p, 0).size()),
         V(Part(c.V, p, 0).size()),
         h(Part(c.h, p, 0).size()),
@@ -51,6 +52,10 @@ struct Shapes {
     const int64_t whole = n / tile_rows, rest = n % tile_rows;
     return static_cast<double>(whole) * kernels(tile_rows) + (rest > 0 ? kernels(rest) : 0);
   }
+  /// What a shard's gradient, `elements`, takes less in its first tile, where it is written and not added to.
+  double FirstTile(int64_t elements) const {
+    return static_cast<double>(kGradient * elements) / cost.profile().gemm().bytes_per_second();
+  }
   double Message(double bytes) const { return sim::MessageSeconds(link, bytes); }
 
   const ModelConfig c;
@@ -66,8 +71,6 @@ struct Shapes {
   int64_t wq = 0, wk = 0;  // a d / c, g d / c
 };
 
-constexpr int64_t kGradient = 4;
-
 /// A head group's weights, as one hop carries them: e h/p (2a + 2g) d / c.
 double GatherBytes(const Shapes& x, int64_t element) {
   return static_cast<double>(element * x.h * 2 * (x.wq + x.wk));
@@ -76,31 +79,33 @@ double GatherBytes(const Shapes& x, int64_t element) {
 /// One ring step of attention: the own queries against another rank's keys, chunk by chunk. Causal: two pairs of
 /// chunks are visible; in both directions four.
 double AttentionStep(const Shapes& x, bool backward) {
-  const int64_t rows = x.tiled && x.tile_rows > 0 ? std::min(x.chunk, x.tile_rows) : x.chunk;
-  const int64_t q = x.e * rows * x.wq, kv = x.e * x.chunk * 2 * x.wk, lse = kGradient * rows * x.heads;
-  const int64_t scores = x.tiled ? kGradient * x.heads * rows * x.chunk : 0;
+  const int64_t tile = x.tiled && x.tile_rows > 0 ? std::min(x.chunk, x.tile_rows) : x.chunk;
+  if (tile == 0) return 0;
+  const auto rows = static_cast<double>(tile), keys = static_cast<double>(x.chunk);
+  const auto wq = static_cast<double>(x.wq), wk = static_cast<double>(x.wk), e = static_cast<double>(x.e);
+  const double q = e * rows * wq, kv = e * keys * 2 * wk, lse = kGradient * rows * x.heads;
+  const double scores = x.tiled ? kGradient * x.heads * rows * keys : 0;
   double kernel = 0;
   if (backward) {
-    const int64_t bytes =
-        2 * q + kv + 2 * lse + 2 * kGradient * (rows * x.wq + x.chunk * 2 * x.wk) + 6 * scores;
-    kernel = x.cost.AttentionBackward(rows * x.chunk, x.heads, x.c.d, static_cast<double>(bytes));
+    const double bytes = 2 * q + kv + 2 * lse + 2 * kGradient * (rows * wq + keys * 2 * wk) + 6 * scores;
+    kernel = x.cost.AttentionBackward(tile * x.chunk, x.heads, x.c.d, bytes);
   } else {
-    kernel = x.cost.AttentionForward(rows * x.chunk, x.heads, x.c.d,
-                                     static_cast<double>(3 * q + kv + 2 * lse + 4 * scores));
+    kernel = x.cost.AttentionForward(tile * x.chunk, x.heads, x.c.d, 3 * q + kv + 2 * lse + 4 * scores);
   }
-  const double tiles = static_cast<double>(x.chunk) / static_cast<double>(std::max<int64_t>(rows, 1));
-  return x.chunk == 0 ? 0 : kernel * tiles * x.b * (x.c.causal ? 2 : 4);
+  return kernel * (keys / rows) * x.b * (x.c.causal ? 2 : 4);
 }
 
 PassOverlap AttentionForward(const Shapes& x) {
+  // The next group's weights; with one group, made again, the gradients of the layer above on their way back.
+  const double riders = x.groups > 1 ? GatherBytes(x, x.e) : x.full ? GatherBytes(x, kGradient) : 0;
   const double kv = static_cast<double>(x.e * x.n * 2 * x.wk);
-  return {Pass::kAttentionForward, true, AttentionStep(x, false),
-          x.Message(kv + (x.groups > 1 || x.full ? GatherBytes(x, x.e) : 0))};
+  return {Pass::kAttentionForward, true, AttentionStep(x, false), x.Message(kv + riders)};
 }
 
 PassOverlap AttentionBackward(const Shapes& x) {
   const double kv = static_cast<double>((x.e + kGradient) * x.n * 2 * x.wk);
-  const double riders = x.groups > 1 ? GatherBytes(x, x.e + kGradient) : 0;
+  // The next group's weights and the last one's gradients; with one group, the weights that the layer below needs.
+  const double riders = x.groups > 1 ? GatherBytes(x, x.e + kGradient) : x.full ? GatherBytes(x, x.e) : 0;
   const double clear = x.cost.Memory(static_cast<double>(kGradient * x.n * 2 * x.wk));  // of the contribution
   return {Pass::kAttentionBackward, true, AttentionStep(x, true) + clear, x.Message(kv + riders)};
 }
@@ -115,9 +120,10 @@ PassOverlap AttentionHome(const Shapes& x) {
   return {Pass::kAttentionHome, true, compute, x.Message(static_cast<double>(kGradient * x.n * 2 * x.wk))};
 }
 
+/// The gradients of the layer above are aboard during the first group: with four groups or more not the rule.
 PassOverlap OutputProjection(const Shapes& x) {
   return {Pass::kOutputProjection, true, x.Gemm(x.n, x.h, x.wq, kGradient, true),
-          x.Message(static_cast<double>(x.e * x.h * x.wq))};
+          x.Message(static_cast<double>(x.e * x.h * x.wq) + (x.groups < 4 ? GatherBytes(x, kGradient) : 0))};
 }
 
 PassOverlap Mlp(const Shapes& x, bool backward) {
@@ -134,8 +140,11 @@ PassOverlap Mlp(const Shapes& x, bool backward) {
     return seconds + x.Gemm(rows, h, inputs * f, kGradient, true);
   });
   const int64_t shard = (inputs + 1) * h * f;
-  const double bytes = static_cast<double>((backward ? x.e + kGradient : x.e) * shard) + GatherBytes(x, x.e);
-  return {backward ? Pass::kMlpBackward : Pass::kMlpForward, true, compute, x.Message(bytes)};
+  const double first = backward ? x.FirstTile(shard) : 0;
+  // Attention's first group; and where nothing comes before it, the gradients of the layer above.
+  const double riders = GatherBytes(x, backward && x.none ? x.e + kGradient : x.e);
+  const double bytes = static_cast<double>((backward ? x.e + kGradient : x.e) * shard) + riders;
+  return {backward ? Pass::kMlpBackward : Pass::kMlpForward, true, compute - first, x.Message(bytes)};
 }
 
 PassOverlap LossPass(const Shapes& x, bool backward) {
@@ -148,7 +157,8 @@ PassOverlap LossPass(const Shapes& x, bool backward) {
     return seconds + x.Gemm(rows, h, V, kGradient, true) + x.Gemm(V, h, rows, kGradient, true);
   });
   const double bytes = static_cast<double>((backward ? x.e + kGradient : x.e) * V * h);
-  return {backward ? Pass::kLossBackward : Pass::kLossForward, true, compute,
+  const double first = backward ? x.FirstTile(V * h) : 0;
+  return {backward ? Pass::kLossBackward : Pass::kLossForward, true, compute - first,
           x.Message(bytes + (!backward && x.full ? GatherBytes(x, x.e) : 0))};
 }
 

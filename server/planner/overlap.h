@@ -35,7 +35,8 @@ bool FullOverlap(const std::vector<PassOverlap>& passes);
 int64_t SmallestFullOverlapSequence(const v1::JobSpec& job, const v1::Plan& plan,
                                     const v1::DeviceProfile& profile);
 
-/// The largest ring, up to 4096 ranks, at which the job's sequence overlaps fully; at least 1.
+/// The largest ring at which the job's sequence overlaps fully, of 1 to 64 ranks, then in steps of 8 to 512, then of
+/// 64 to 4096; at least 1.
 int LargestFullOverlapDegree(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile);
 
 }  // namespace metp

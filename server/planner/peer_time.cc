@@ -125,7 +125,7 @@ double Clock::Loss() const {
   const int64_t h = x.c.h, V = x.vocab();
   const double compute = Tiles([&](int64_t tile) {
     return Gemm(tile, V, h) + Gemm(tile, h, V) + Gemm(V, h, tile) +
-           cost.Memory(static_cast<double>((3 * 4 + x.e) * tile * V));
+           cost.Memory(static_cast<double>((int64_t{3} * 4 + x.e) * tile * V));
   });
   const double hidden = Collective(x.S * h), head = Collective(x.c.V * h);
   return x.tensor_parallel() ? compute + 2 * hidden : std::max(compute, 2 * head);

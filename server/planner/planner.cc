@@ -18,10 +18,11 @@ namespace metp {
 
 namespace {
 
-constexpr double kMostSteps = 1e6;  // of the ring that are simulated while somebody waits for an answer
+constexpr double kMostKernels = 1e7;  // that are simulated while somebody waits for an answer
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
 
-/// What the search looks at of one candidate: rank 0, which holds the largest parts.
+/// What the search looks at of one candidate: rank 0, which holds the largest parts of the weights, and of the
+/// tokens where every rank holds the same.
 struct Cost {
   int64_t peak_bytes = 0, host_bytes = 0;
   double step_seconds = 0;
@@ -63,17 +64,30 @@ v1::DeviceProfile CpuOf(int64_t memory_bytes) {
   return profile;
 }
 
-std::string Seconds(double seconds) { return absl::StrFormat(seconds < 100 ? "%.3g s" : "%.0f s", seconds); }
+/// About how many kernels a simulated step has.
+double Kernels(const v1::JobSpec& job, const v1::Plan& plan) {
+  const double rows = 1.0 * job.train().micro_batch() * job.data().sequence_length() / plan.degree();
+  const double tiles = plan.tile_rows() == 0 ? 1 : 1 + rows / plan.tile_rows();
+  return 1.0 * job.model().layers() * plan.degree() *
+         (20.0 * tiles + 20.0 * plan.head_groups() * job.train().micro_batch());
+}
+
+std::string Seconds(double seconds) {
+  return seconds < 100 ? absl::StrFormat("%.3g s", seconds) : absl::StrFormat("%.0f s", seconds);
+}
 
 std::string GB(double bytes) { return absl::StrFormat("%.1f GB", bytes / 1e9); }
 
-/// The message of a job that no candidate lets fit.
+/// The message of a job that no candidate lets fit; `smallest` is the one that comes closest.
 absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
-                        const v1::Plan& smallest, double bytes) {
-  std::string text =
-      absl::StrCat("data.sequence_length: found ", job.data().sequence_length(),
-                   ", with which the job needs ", GB(bytes), " on each device (", Words(smallest),
-                   "), and a ", profile.name(), " has ", GB(UsableBytes(profile)), " to give");
+                        const v1::Plan& smallest, const Cost& cost) {
+  const bool host = cost.peak_bytes <= UsableBytes(profile);
+  std::string text = absl::StrCat(
+      "data.sequence_length: found ", job.data().sequence_length(), ", with which the job needs ",
+      GB(static_cast<double>(host ? cost.host_bytes : cost.peak_bytes)),
+      host ? " of host memory for each device (" : " on each device (", Words(smallest), "), and a ",
+      profile.name(), " has ",
+      GB(static_cast<double>(host ? profile.host_memory_bytes() : UsableBytes(profile))), " to give");
   METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
   if (longest.tokens > 0) {
     absl::StrAppend(&text, "; the longest data.sequence_length that fits is ", longest.tokens, " (",
@@ -117,20 +131,19 @@ v1::Plan PlanJob(const v1::JobSpec& job, int workers) { return ResolvePlan(job, 
 absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes) {
   const v1::DeviceProfile profile = CpuOf(memory_bytes);
   double needed = StateBytes(job, plan, profile);
-  const double steps = 1.0 * job.model().layers() * plan.head_groups() * plan.degree();
-  if (needed <= static_cast<double>(memory_bytes) && steps <= kMostSteps) {
+  if (needed <= static_cast<double>(memory_bytes) && Kernels(job, plan) <= kMostKernels) {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
-    needed = static_cast<double>(cost.peak_bytes);
+    needed = static_cast<double>(cost.peak_bytes + cost.host_bytes);  // one and the same memory
   }
   if (needed <= static_cast<double>(memory_bytes)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("parallel.degree: found ", plan.degree(), ", with which each rank needs at least ",
-                   GB(needed), "; the smallest worker has ", GB(static_cast<double>(memory_bytes)),
+                   GB(needed), "; of the ", plan.degree(), plan.degree() == 1 ? " worker" : " workers",
+                   " with most memory the smallest has ", GB(static_cast<double>(memory_bytes)),
                    "; expected more ranks, a shorter data.sequence_length or a smaller model"));
 }
 
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
-  std::optional<std::pair<Cost, v1::Plan>> best, second, smallest;
   std::vector<v1::Plan> candidates = Candidates(job, profile, devices);
   if (job.parallel().require_full_overlap()) {
     const v1::Plan last = candidates.back();
@@ -138,38 +151,41 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
                   [&](const v1::Plan& plan) { return !FullOverlap(OverlapOf(job, plan, profile)); });
     if (candidates.empty()) return DoesNotOverlap(job, last, profile);
   }
+  using Costed = std::pair<Cost, v1::Plan>;
+  std::vector<Costed> all;
   for (const v1::Plan& plan : candidates) {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
-    if (!smallest || cost.peak_bytes < smallest->first.peak_bytes) smallest = {cost, plan};
-    if (!Fits(cost, profile)) continue;
-    if (!best || cost.step_seconds < best->first.step_seconds) {
-      second = std::exchange(best, {{cost, plan}});
-    } else if (!second || cost.step_seconds < second->first.step_seconds) {
-      second = {cost, plan};
+    all.emplace_back(cost, plan);
+  }
+  const Costed smallest = *std::min_element(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
+    return a.first.peak_bytes < b.first.peak_bytes;
+  });
+  std::erase_if(all, [&](const Costed& plan) { return !Fits(plan.first, profile); });
+  std::stable_sort(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
+    return a.first.step_seconds < b.first.step_seconds;
+  });
+  for (size_t i = 0; i < all.size(); ++i) {
+    Choice choice{all[i].second, {}};
+    METP_ASSIGN_OR_RETURN(choice.prediction, Predict(job, choice.plan, profile));
+    if (!choice.prediction.fits()) continue;  // another rank's share is larger
+    if (i + 1 < all.size()) {
+      choice.plan.add_notes(absl::StrCat(
+          "chosen of ", candidates.size(), " plans; the next fastest: ", Words(all[i + 1].second), ", ",
+          Seconds(all[i + 1].first.step_seconds), " a step against ", Seconds(all[i].first.step_seconds)));
     }
+    return choice;
   }
-  if (!best) return DoesNotFit(job, profile, devices, smallest->second, smallest->first.peak_bytes);
-  Choice choice{best->second, {}};
-  if (second) {
-    choice.plan.add_notes(absl::StrCat(
-        "chosen of ", candidates.size(), " plans; the next fastest: ", Words(second->second), ", ",
-        Seconds(second->first.step_seconds), " a step against ", Seconds(best->first.step_seconds)));
-  }
-  METP_ASSIGN_OR_RETURN(choice.prediction, Predict(job, choice.plan, profile));
-  if (!choice.prediction.fits())  // another rank's share is the largest
-    return DoesNotFit(job, profile, devices, choice.plan, choice.prediction.peak_bytes());
-  return choice;
+  return DoesNotFit(job, profile, devices, smallest.second, smallest.first);
 }
 
-absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
-                                            int devices) {
-  const v1::Plan plan = LeastMemory(job, profile, devices);
+namespace {
+
+absl::StatusOr<LongestSequence> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,
+                                              const v1::DeviceProfile& profile) {
   const int64_t unit = int64_t{2} * plan.degree();  // of the zigzag split: every rank holds the same
   auto fits = [&](int64_t units) -> absl::StatusOr<bool> {
-    METP_ASSIGN_OR_RETURN(const std::vector<v1::StepReport> ranks,
-                          SimulateStep(WithSequence(job, units * unit), plan, profile));
-    return std::all_of(ranks.begin(), ranks.end(),
-                       [&](const v1::StepReport& rank) { return Fits(CostOf(rank), profile); });
+    METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(WithSequence(job, units * unit), plan, profile));
+    return Fits(cost, profile);
   };
   int64_t fit = 0, beyond = 1;
   while (beyond <= kMostTokens / unit) {  // double, then bisect
@@ -185,6 +201,18 @@ absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::De
     (ok ? fit : beyond) = middle;
   }
   return LongestSequence{fit * unit, plan};
+}
+
+}  // namespace
+
+absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
+                                            int devices) {
+  LongestSequence longest;
+  for (const v1::Plan& plan : LeastMemory(job, profile, devices)) {
+    METP_ASSIGN_OR_RETURN(const LongestSequence of, MaxSequenceOf(job, plan, profile));
+    if (longest.plan.degree() == 0 || of.tokens > longest.tokens) longest = of;
+  }
+  return longest;
 }
 
 std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {

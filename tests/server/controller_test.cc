@@ -172,14 +172,20 @@ TEST_F(ControllerTest, RefusesWhatTheSmallestWorkerHasNoRoomFor) {
   EXPECT_THAT(
       controller_.Submit("weights", job),
       StatusIs(absl::StatusCode::kFailedPrecondition,
-               testing::StartsWith("parallel.degree: found 2, with which each rank needs at least 21.5 GB; "
-                                   "the smallest worker has 2.0 GB; expected more ranks, ")));
+               testing::StartsWith(
+                   "parallel.degree: found 2, with which each rank needs at least 21.5 GB; "
+                   "of the 2 workers with most memory the smallest has 2.0 GB; expected more ranks, ")));
   job = SmallJob("b", 2);
   job.mutable_data()->set_sequence_length(1 << 24);
   EXPECT_THAT(controller_.Submit("tokens", job),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the smallest worker has 2.0 GB")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the smallest has 2.0 GB")));
   job.mutable_data()->set_sequence_length(1 << 16);
   EXPECT_THAT(controller_.Submit("small", job), IsOk());
+  job.mutable_data()->set_sequence_length(1 << 24);
+  job.mutable_parallel()->set_degree(1);
+  EXPECT_THAT(controller_.Submit("for the large one", job), IsOk());
+  job.mutable_train()->set_sequences_per_step(1 << 30);  // answered at once all the same
+  EXPECT_THAT(controller_.Submit("for a long time", job), IsOk());
 }
 
 TEST_F(ControllerTest, PlansAutomaticDegreeOverAllWorkers) {

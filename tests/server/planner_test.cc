@@ -132,7 +132,7 @@ TEST(Overlap, ClosedFormAndSimulationAgreeWhereAPassHasAMiddle) {
   int hides = 0, exposed = 0;
   for (const char* name : {"a100-80g", "h100-80g", "b200"}) {
     for (int p : {4, 8, 16}) {
-      for (int groups : {4, 8}) {
+      for (int groups : {1, 2, 4, 8}) {
         for (int64_t s : {8192, 32768, 131072, 1048576}) {
           for (const char* recompute : {"none", "selective", "full"}) {
             v1::JobSpec job =
@@ -143,7 +143,9 @@ TEST(Overlap, ClosedFormAndSimulationAgreeWhereAPassHasAMiddle) {
             ASSERT_THAT(prediction, IsOk());
             for (const v1::PassPrediction& pass : prediction->passes()) {
               if (!pass.verdict()) continue;
-              EXPECT_EQ(pass.hides(), pass.simulation_hides())
+              // With fewer than four groups a pass is all edges, and the closed form the stricter.
+              EXPECT_TRUE(groups < 4 ? pass.simulation_hides() || !pass.hides()
+                                     : pass.simulation_hides() == pass.hides())
                   << name << ", p " << p << ", c " << groups << ", s " << s << ", " << recompute << ": "
                   << pass.ShortDebugString();
               ++(pass.hides() ? hides : exposed);
@@ -155,6 +157,38 @@ TEST(Overlap, ClosedFormAndSimulationAgreeWhereAPassHasAMiddle) {
   }
   EXPECT_GT(hides, 300);  // both answers occur
   EXPECT_GT(exposed, 300);
+}
+
+TEST(Plan, OffloadsOnlyWhereThatFitsMore) {
+  v1::DeviceProfile profile = Profile("h100-80g");
+  const v1::JobSpec job =
+      Llama8B(4096, {"parallel.degree=8", "parallel.recompute=full", "parallel.offload=auto"});
+  const auto with = MaxSequence(job, profile, 8);
+  profile.set_host_memory_bytes(1'000'000);
+  const auto without = MaxSequence(job, profile, 8);
+  ASSERT_THAT(with, IsOk());
+  ASSERT_THAT(without, IsOk());
+  EXPECT_TRUE(with->plan.offload_activations());
+  EXPECT_FALSE(without->plan.offload_activations());
+  EXPECT_GT(with->tokens, 2 * without->tokens);
+  EXPECT_GT(without->tokens, 1'000'000);
+  EXPECT_THAT(
+      ChoosePlan(Llama8B(4096, {"parallel.degree=8", "parallel.offload=activations"}), profile, 8),
+      StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr(" of host memory for each device ("),
+                                                           HasSubstr("it fits with parallel.offload=none"))));
+}
+
+TEST(Plan, StepsOfManyMicroBatchesAreExtrapolatedExactly) {
+  // Five micro-batches, the last three not simulated, against the sum of what one and the later ones take.
+  const auto seconds = [](int sequences) {
+    const v1::JobSpec job = Llama8B(16384, {"parallel.degree=4", "model.layers=2",
+                                            "train.sequences_per_step=" + std::to_string(sequences)});
+    const auto prediction = Predict(job, PlanJob(job, 4), Profile("h200"));
+    EXPECT_THAT(prediction, IsOk());
+    return prediction->step_seconds();
+  };
+  EXPECT_NEAR(seconds(5), seconds(2) + 3 * (seconds(2) - seconds(1)), 1e-9);
+  EXPECT_GT(seconds(5), 4.5 * seconds(1) * 0.9);
 }
 
 TEST(Overlap, TheSmallestSequenceAndTheLargestRingAreWhereTheVerdictTurns) {

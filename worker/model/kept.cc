@@ -10,6 +10,13 @@ std::vector<Tensor*> KeptLayers::Tensors(KeptLayer& layer) {
   return tensors;
 }
 
+void KeptLayers::Clear() {
+  for (const Layer& layer : layers_) {
+    for (const Copied& copied : layer.host) backend_.host_link().Await(copied.copy);
+  }
+  layers_.clear();
+}
+
 void KeptLayers::Push(KeptLayer layer, bool last) {
   if (offload_ && !layers_.empty()) AwaitLeft(layers_.back());
   layers_.push_back({std::move(layer), {}});

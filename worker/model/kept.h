@@ -27,11 +27,15 @@ struct KeptLayer {
 class KeptLayers {
  public:
   KeptLayers(Backend& backend, bool offload) : backend_(backend), offload_(offload) {}
+  KeptLayers(const KeptLayers&) = delete;
+  KeptLayers& operator=(const KeptLayers&) = delete;
+  ~KeptLayers() { Clear(); }
 
   void Push(KeptLayer layer, bool last);
   /// On the device and ready for the compute stream.
   KeptLayer Pop();
-  void Clear() { layers_.clear(); }
+  /// Gives everything back, once the copies under way are done.
+  void Clear();
 
  private:
   struct Copied {

@@ -45,11 +45,9 @@ Json Rank(const std::vector<v1::StepReport>& steps) {
   }
   Json tags = Json::object();
   for (const auto& [tag, bytes] : last.peak_bytes_by_tag()) tags[tag] = bytes;
-  return {{"peak_bytes", last.peak_bytes()},
-          {"peak_bytes_by_category", categories},
-          {"peak_bytes_by_tag", tags},
-          {"sent_bytes", last.sent_bytes()},
-          {"passes", Passes(steps)}};
+  return {{"peak_bytes", last.peak_bytes()}, {"peak_bytes_by_category", categories},
+          {"peak_bytes_by_tag", tags},       {"host_peak_bytes", last.host_peak_bytes()},
+          {"sent_bytes", last.sent_bytes()}, {"passes", Passes(steps)}};
 }
 
 Json Overlap(const Json& ranks) {
@@ -57,6 +55,7 @@ Json Overlap(const Json& ranks) {
   double communication = 0, exposed = 0;
   for (const Json& rank : ranks) {
     for (const auto& [name, pass] : rank.at("passes").items()) {
+      if (name == PassName(Pass::kOffload)) continue;  // no hop
       communication += pass.at("communication_seconds").get<double>();
       exposed += pass.at("exposed_seconds").get<double>();
     }
@@ -98,6 +97,7 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   report["tile_rows"] = request.plan.tile_rows();
   report["recompute"] =
       EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(request.plan.recompute()));
+  report["offload_activations"] = request.plan.offload_activations();
   report["threads"] = request.threads;
   report["notes"] = request.plan.notes();
   return report;

@@ -9,8 +9,10 @@
 
 namespace metp {
 
-absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
-                                            const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
+namespace {
+
+absl::StatusOr<v1::StepReport> Simulate(const v1::JobSpec& job, const v1::Plan& plan,
+                                        const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
   MemoryLedger ledger;
   sim::SimBackend backend(profile, ledger);
   sim::SimCommunicator communicator(backend, profile, rank, plan.degree());
@@ -18,6 +20,38 @@ absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Pl
                         Trainer::Create(job, plan, backend, communicator, nullptr));
   trainer->set_timeline(timeline);
   return trainer->Step();
+}
+
+/// What grows with every micro-batch after the second as it grew from the first to the second.
+void Extrapolate(const v1::StepReport& one, double more, v1::StepReport& two) {
+  const auto extend = [&](double from, double to) { return to + more * (to - from); };
+  two.set_step_seconds(extend(one.step_seconds(), two.step_seconds()));
+  two.set_model_flops(extend(one.model_flops(), two.model_flops()));
+  two.set_tokens(
+      static_cast<int64_t>(extend(static_cast<double>(one.tokens()), static_cast<double>(two.tokens()))));
+  two.set_sent_bytes(static_cast<int64_t>(
+      extend(static_cast<double>(one.sent_bytes()), static_cast<double>(two.sent_bytes()))));
+  for (auto& [name, pass] : *two.mutable_passes()) {
+    const v1::PassTimes& first = one.passes().at(name);
+    pass.set_compute_seconds(extend(first.compute_seconds(), pass.compute_seconds()));
+    pass.set_communication_seconds(extend(first.communication_seconds(), pass.communication_seconds()));
+    pass.set_exposed_seconds(extend(first.exposed_seconds(), pass.exposed_seconds()));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
+                                            const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
+  const int batches = job.train().sequences_per_step() / job.train().micro_batch();
+  if (batches <= 2) return Simulate(job, plan, profile, rank, timeline);
+  v1::JobSpec fewer = job;  // all micro-batches after the first are alike
+  fewer.mutable_train()->set_sequences_per_step(job.train().micro_batch());
+  METP_ASSIGN_OR_RETURN(const v1::StepReport one, Simulate(fewer, plan, profile, rank, nullptr));
+  fewer.mutable_train()->set_sequences_per_step(2 * job.train().micro_batch());
+  METP_ASSIGN_OR_RETURN(v1::StepReport report, Simulate(fewer, plan, profile, rank, timeline));
+  Extrapolate(one, batches - 2, report);
+  return report;
 }
 
 std::vector<int> RepresentativeRanks(const v1::JobSpec& job, int degree) {

@@ -14,6 +14,8 @@
 
 namespace metp {
 
+/// Micro-batches after the second are not simulated: they cost what the second did.
+///
 /// What rank `rank` of `plan` would report of its first step, losses aside. Memory is counted even beyond what
 /// the device has. `job`: normalized and valid; `profile`: complete and valid. `timeline`, unless null,
 /// receives what its streams did.

@@ -28,12 +28,14 @@ TEST(FitRates, GivesNoNegativeRate) {
 }
 
 TEST(Probe, MeasuresACompleteProfile) {
-  const v1::DeviceProfile profile = ProbeThisMachine(2, 1);
-  const auto again = ParseProfile(ProfileToYaml(profile), "measured");
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->SerializeAsString(), profile.SerializeAsString());
-  EXPECT_EQ(profile.precision(), v1::DeviceProfile::PRECISION_FP32);
-  EXPECT_EQ(profile.devices_per_node(), 2);
+  for (int ranks : {1, 2}) {
+    const v1::DeviceProfile profile = ProbeThisMachine(ranks, 1);
+    const auto again = ParseProfile(ProfileToYaml(profile), "measured");
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->SerializeAsString(), profile.SerializeAsString());
+    EXPECT_EQ(profile.precision(), v1::DeviceProfile::PRECISION_FP32);
+    EXPECT_EQ(profile.devices_per_node(), ranks);
+  }
 }
 
 }  // namespace

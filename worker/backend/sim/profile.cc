@@ -48,6 +48,9 @@ void NormalizeProfile(v1::DeviceProfile& profile) {
   }
   if (!profile.has_node_link()) *profile.mutable_node_link() = profile.link();
   if (!profile.has_host_link()) profile.mutable_host_link()->set_bytes_per_second(profile.bytes_per_second());
+  for (v1::Link* link : {profile.mutable_link(), profile.mutable_node_link(), profile.mutable_host_link()}) {
+    if (!link->has_latency_seconds()) link->set_latency_seconds(0);
+  }
 }
 
 absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const std::string& name) {

@@ -23,7 +23,7 @@ void* SimBackend::AllocateBytes(int64_t bytes) {
   return address;
 }
 
-// Small copies of ids and totals; what travels over the host link in bulk is a hop of its own.
+// Small copies of ids and totals; what is offloaded goes by the host link.
 void SimBackend::CopyFromHost(const void*, const Matrix& to) { Stream(to.bytes()); }
 void SimBackend::CopyToHost(const Matrix& from, void* to) {
   Stream(from.bytes());

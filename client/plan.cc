@@ -13,6 +13,7 @@
 #include "client/plan_table.h"
 #include "proto/support/job_file.h"
 #include "proto/support/status_macros.h"
+#include "server/planner/candidates.h"
 #include "server/planner/peers.h"
 #include "server/planner/planner.h"
 #include "worker/backend/sim/profile.h"
@@ -20,8 +21,6 @@
 
 namespace metp {
 namespace {
-
-constexpr int kMostDevices = 4096;
 
 struct Options {
   std::string file, profile, output = "text", timeline;

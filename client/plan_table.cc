@@ -6,15 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/format.h"
-#include "proto/support/job_schema.h"
+#include "worker/model/plan.h"
 #include "worker/telemetry/ledger.h"
 
 namespace metp {
 namespace {
-
-std::string RecomputeWord(const v1::Plan& plan) {
-  return EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(plan.recompute()));
-}
 
 int64_t CategoryBytes(const v1::Prediction& prediction, int category) {
   const auto found = prediction.peak_bytes_by_category().find(
@@ -49,10 +45,13 @@ std::string PassText(const v1::Prediction& prediction) {
       {"PASS", "COMPUTE/HOP", "COMM/HOP", "HIDES", "COMPUTE", "COMM", "EXPOSED", "SIMULATED"}};
   for (const v1::PassPrediction& pass : prediction.passes()) {
     const auto verdict = [&](bool hides) { return !pass.verdict() ? "-" : hides ? "yes" : "NO"; };
-    rows.push_back({pass.pass(), Short(1e3 * pass.hop_compute_seconds()) + " ms",
-                    Short(1e3 * pass.hop_communication_seconds()) + " ms", verdict(pass.hides()),
-                    Duration(pass.compute_seconds()), Duration(pass.communication_seconds()),
-                    Duration(pass.exposed_seconds()), verdict(pass.simulation_hides())});
+    const auto hop = [&](double seconds) {
+      return pass.hop_communication_seconds() == 0 ? "-" : Short(1e3 * seconds) + " ms";
+    };
+    rows.push_back({pass.pass(), hop(pass.hop_compute_seconds()), hop(pass.hop_communication_seconds()),
+                    verdict(pass.hides()), Duration(pass.compute_seconds()),
+                    Duration(pass.communication_seconds()), Duration(pass.exposed_seconds()),
+                    verdict(pass.simulation_hides())});
   }
   return absl::StrCat(
       "\n", Table(rows, {1, 2, 4, 5, 6}),
@@ -148,10 +147,7 @@ std::string PlanText(const PlanAnswer& answer) {
   std::string text = absl::StrCat("Simulated on ", answer.profile.name(), "; nothing was measured.\n");
   if (answer.max_sequence)
     absl::StrAppend(&text, "Longest sequence that fits: ", Grouped(*answer.max_sequence), " tokens.\n");
-  absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank, " : " ranks, ", plan.head_groups(),
-                  plan.head_groups() == 1 ? " head group" : " head groups", ", tile rows ",
-                  plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()), ", recompute ",
-                  RecomputeWord(plan), plan.offload_activations() ? ", offload activations" : "",
+  absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank, " : " ranks, ", PlanSettings(plan),
                   "; sequence ", Grouped(answer.job.data().sequence_length()), " tokens.\n");
   for (const std::string& note : plan.notes()) absl::StrAppend(&text, note, "\n");
   absl::StrAppend(&text, "\n", MemoryText(p));
@@ -159,9 +155,9 @@ std::string PlanText(const PlanAnswer& answer) {
                   Grouped(static_cast<int64_t>(p.tokens_per_second())), " tokens/s, ",
                   Grouped(static_cast<int64_t>(p.tokens_per_second() / plan.degree())), " a device; MFU ",
                   Percent(p.mfu()), " of ", Scaled(answer.profile.peak_flops_per_second(), "FLOP/s"));
-  if (plan.degree() > 1) {
-    absl::StrAppend(&text, "; waiting for communication ", Percent(p.exposed_seconds() / p.step_seconds()),
-                    " of the step");
+  if (p.exposed_seconds() > 0) {
+    absl::StrAppend(&text, "; waiting for communication or the host ",
+                    Percent(p.exposed_seconds() / p.step_seconds()), " of the step");
   }
   return absl::StrCat(text, ".\n", PassText(p), OverlapText(answer), CompareText(answer));
 }
@@ -174,7 +170,7 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
        {{"degree", plan.degree()},
         {"head_groups", plan.head_groups()},
         {"tile_rows", plan.tile_rows()},
-        {"recompute", RecomputeWord(plan)},
+        {"recompute", RecomputeName(plan.recompute())},
         {"offload",
          plan.offload_activations() ? std::vector<std::string>{"activations"} : std::vector<std::string>{}},
         {"notes", std::vector<std::string>(plan.notes().begin(), plan.notes().end())}}},

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "proto/support/job_schema.h"
 #include "worker/model/plan.h"
 #include "worker/ring/partition.h"
 
@@ -11,14 +10,9 @@ namespace metp {
 
 namespace {
 
-constexpr int kMostDevices = 4096;
 constexpr int kSmallestTile = 2048, kLargestTile = 8192;  // rows; wide enough for a device's full rate
 
 using Recompute = v1::ParallelSpec::Recompute;
-
-std::string RecomputeWord(Recompute recompute) {
-  return EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(recompute));
-}
 
 /// 1, 2, 4, ..., most.
 std::vector<int> Doubling(int most) {
@@ -94,13 +88,6 @@ std::vector<v1::Plan> LeastMemory(const v1::JobSpec& job, const v1::DeviceProfil
   return {all.end() - static_cast<int64_t>(OffloadChoices(job, profile).size()), all.end()};
 }
 
-std::string Settings(const v1::Plan& plan) {
-  return absl::StrCat(plan.head_groups(), plan.head_groups() == 1 ? " head group" : " head groups",
-                      ", tile rows ", plan.tile_rows() == 0 ? "whole" : absl::StrCat(plan.tile_rows()),
-                      ", recompute ", RecomputeWord(plan.recompute()),
-                      plan.offload_activations() ? ", offload activations" : "");
-}
-
 std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   std::vector<Change> changes;
   const auto add = [&](const std::string& setting, auto&& change) {
@@ -118,7 +105,7 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   for (const Recompute recompute :
        {v1::ParallelSpec::RECOMPUTE_SELECTIVE, v1::ParallelSpec::RECOMPUTE_FULL}) {
     if (plan.recompute() == v1::ParallelSpec::RECOMPUTE_FULL || plan.recompute() == recompute) continue;
-    add("parallel.recompute=" + RecomputeWord(recompute),
+    add("parallel.recompute=" + RecomputeName(recompute),
         [&](v1::Plan& changed) { changed.set_recompute(recompute); });
   }
   add(plan.offload_activations() ? "parallel.offload=none" : "parallel.offload=activations",

@@ -1,6 +1,5 @@
 #include "server/planner/peers.h"
 
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "server/planner/peer_memory.h"
@@ -12,8 +11,6 @@
 namespace metp {
 
 namespace {
-
-constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
 
 constexpr struct {
   Peer peer;

@@ -19,7 +19,6 @@ namespace metp {
 namespace {
 
 constexpr double kMostKernels = 1e7;  // that are simulated while somebody waits for an answer
-constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
 
 /// What the search looks at of one candidate: rank 0, which holds the largest parts of the weights, and of the
 /// tokens where every rank holds the same.
@@ -38,7 +37,7 @@ absl::StatusOr<Cost> CostOf(const v1::JobSpec& job, const v1::Plan& plan, const 
 }
 
 std::string Words(const v1::Plan& plan) {
-  return absl::StrCat("degree ", plan.degree(), ", ", Settings(plan));
+  return absl::StrCat("degree ", plan.degree(), ", ", PlanSettings(plan));
 }
 
 /// A rank's weights, masters, gradients and moments: what no setting but the degree changes.

@@ -5,6 +5,7 @@
 // the simulated device (worker/rank/simulate.h).
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t m
 /// One step of `plan` on devices of `profile`. `profile`: complete and valid.
 absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& plan,
                                        const v1::DeviceProfile& profile);
+
+inline constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max() - 1;  // of a sequence
 
 struct Choice {
   v1::Plan plan;

@@ -37,4 +37,22 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   return plan;
 }
 
+std::string RecomputeName(v1::ParallelSpec::Recompute recompute) {
+  switch (recompute) {
+    case v1::ParallelSpec::RECOMPUTE_NONE:
+      return "none";
+    case v1::ParallelSpec::RECOMPUTE_FULL:
+      return "full";
+    default:
+      return "selective";
+  }
+}
+
+std::string PlanSettings(const v1::Plan& plan) {
+  return std::to_string(plan.head_groups()) + (plan.head_groups() == 1 ? " head group" : " head groups") +
+         ", tile rows " + (plan.tile_rows() == 0 ? "whole" : std::to_string(plan.tile_rows())) +
+         ", recompute " + RecomputeName(plan.recompute()) +
+         (plan.offload_activations() ? ", offload activations" : "");
+}
+
 }  // namespace metp

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
-#include "proto/support/job_schema.h"
+#include "worker/model/plan.h"
 #include "worker/ring/passes.h"
 
 namespace metp {
@@ -95,8 +95,7 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   report["degree"] = request.plan.degree();
   report["head_groups"] = request.plan.head_groups();
   report["tile_rows"] = request.plan.tile_rows();
-  report["recompute"] =
-      EnumWord(*v1::ParallelSpec::Recompute_descriptor()->FindValueByNumber(request.plan.recompute()));
+  report["recompute"] = RecomputeName(request.plan.recompute());
   report["offload_activations"] = request.plan.offload_activations();
   report["threads"] = request.threads;
   report["notes"] = request.plan.notes();

@@ -143,6 +143,33 @@ TEST_F(TrainerTest, AShareThatDoesNotFitIsRefusedWithTheCategories) {
       << status;
 }
 
+TEST_F(TrainerTest, ADeviceThatIsFullEndsTheStepWhateverIsOnItsWayToTheHost) {
+  const v1::JobSpec job = Job({"model.layers=5", "parallel.offload=activations", "data.sequence_length=257"});
+  const v1::Plan plan = ResolvePlan(job);
+  const auto dataset = Dataset::Open(job);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto communicators = MakeLocalCommunicators(1);
+  int64_t share = 0, peak = 0;
+  for (int64_t capacity : {int64_t{1} << 40, int64_t{0}}) {
+    // From the share alone to one byte less than a step needs: the step ends in a different place each time.
+    for (int part = 0; part < (capacity == 0 ? 20 : 1); ++part) {
+      const int64_t bytes = capacity != 0 ? capacity : share + (peak - 1 - share) * part / 19;
+      MemoryLedger ledger(bytes);
+      const auto backend = MakeCpuBackend(1, ledger);
+      auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
+      ASSERT_TRUE(trainer.ok()) << trainer.status();
+      share = ledger.current_total();
+      const absl::Status status = (*trainer)->Step().status();
+      if (capacity != 0) {
+        EXPECT_TRUE(status.ok()) << status;
+        peak = ledger.peak_total();
+      } else {
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      }
+    }
+  }
+}
+
 TEST_F(TrainerTest, MoreRanksThanRowsOfAnythingStillTrain) {
   const std::vector<std::string> tiny = {"model.hidden=6", "model.heads=3", "model.kv_heads=3",
                                          "model.ffn=2"};

@@ -1,6 +1,5 @@
 #include "server/planner/peers.h"
 
-
 #include "absl/strings/str_cat.h"
 #include "server/planner/peer_memory.h"
 #include "server/planner/peer_shape.h"

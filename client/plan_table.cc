@@ -77,21 +77,26 @@ std::string OverlapText(const PlanAnswer& answer) {
   return text;
 }
 
+bool PeerFits(const PlanAnswer& answer, const PeerEstimate& peer) {
+  return peer.possible && peer.peak_bytes <= answer.prediction.usable_bytes() &&
+         peer.host_bytes <= answer.prediction.host_usable_bytes();
+}
+
 std::string CompareText(const PlanAnswer& answer) {
   if (answer.peers.empty()) return "";
-  std::vector<std::vector<std::string>> rows = {
-      {"METHOD", "RECOMPUTES, TILES", "LONGEST", "PEAK", "FITS", "STEP"}};
-  const auto add = [&](const std::string& method, bool equal, int64_t longest, int64_t peak, double seconds) {
-    rows.push_back({method, equal ? "as planned" : "nothing", Grouped(longest),
-                    Bytes(static_cast<double>(peak)), peak <= answer.prediction.usable_bytes() ? "yes" : "NO",
-                    Duration(seconds)});
+  std::vector<std::vector<std::string>> rows = {{"METHOD", "MEANS", "LONGEST", "PEAK", "FITS", "STEP"}};
+  const auto add = [&](const std::string& method, bool equal, int64_t longest, int64_t peak, bool fits,
+                       double seconds) {
+    rows.push_back({method, equal ? "as planned" : "none", Grouped(longest), Bytes(static_cast<double>(peak)),
+                    fits ? "yes" : "NO", Duration(seconds)});
   };
   add("METP (simulated)", true, answer.plan_max_sequence, answer.prediction.peak_bytes(),
-      answer.prediction.step_seconds());
+      answer.prediction.fits(), answer.prediction.step_seconds());
   std::map<std::string, std::vector<std::string>> impossible;  // by reason
   for (const PeerEstimate& peer : answer.peers) {
     if (peer.possible) {
-      add(peer.method, peer.equal_means, peer.max_sequence, peer.peak_bytes, peer.step_seconds);
+      add(peer.method, peer.equal_means, peer.max_sequence, peer.peak_bytes, PeerFits(answer, peer),
+          peer.step_seconds);
     } else if (peer.equal_means) {  // in both settings for the same reason
       rows.push_back({peer.method, "-", "-", "-", "-", "-"});
       impossible[peer.why_not].push_back(peer.method);
@@ -105,7 +110,7 @@ std::string CompareText(const PlanAnswer& answer) {
       "\nINSTEAD (modelled from published formulas, not simulated)\n", Table(rows, {2, 3, 5}), reasons,
       "LONGEST: tokens that fit ", answer.plan.degree(), answer.plan.degree() == 1 ? " device" : " devices",
       ". PEAK, STEP: at this job's sequence; where it does not fit, of a device that\n"
-      "had the memory. As planned: with METP's recomputation and tile rows. Peers without offload.\n");
+      "had the memory. MEANS: as planned, METP's recomputation, tile rows and offload; or none of them.\n");
 }
 
 nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
@@ -122,6 +127,7 @@ nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
                   {"max_sequence", answer.plan_max_sequence},
                   {"peak_bytes", p.peak_bytes()},
                   {"bytes_by_part", own},
+                  {"host_bytes", p.host_peak_bytes()},
                   {"fits", p.fits()},
                   {"step_seconds", p.step_seconds()}});
   for (const PeerEstimate& peer : answer.peers) {
@@ -133,7 +139,8 @@ nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
                     {"max_sequence", peer.max_sequence},
                     {"peak_bytes", peer.peak_bytes},
                     {"bytes_by_part", peer.bytes_by_part},
-                    {"fits", peer.possible && peer.peak_bytes <= p.usable_bytes()},
+                    {"host_bytes", peer.host_bytes},
+                    {"fits", PeerFits(answer, peer)},
                     {"step_seconds", peer.step_seconds}});
   }
   return list;

@@ -102,7 +102,8 @@ std::map<std::string, int64_t> PeerMemory(const PeerShape& x, int64_t workspace_
   // TP: vectors whole on every device; the position table shared out, though Megatron keeps it whole.
   const int64_t state =
       x.state_bytes * (x.tensor_parallel() ? x.Ceil(matrices) + vectors : x.Ceil(matrices + vectors));
-  const int64_t kept = x.c.layers * KeptInALayer(x);
+  // Offloaded: the layer at work and the one that arrives or leaves.
+  const int64_t kept = (x.means.offload ? std::min(2, x.c.layers) : x.c.layers) * KeptInALayer(x);
   // FSDP: a layer's weights, the next one's arriving (or nothing would overlap), and a layer's gradients.
   const bool gathers = !x.tensor_parallel() && x.p > 1;
   const int64_t layer = gathers ? 3 * x.e * x.layer_matrices() : 0;
@@ -126,6 +127,10 @@ std::map<std::string, int64_t> PeerMemory(const PeerShape& x, int64_t workspace_
           {"kept", fullest.kept},
           {fullest.name, fullest.at_work},
           {"workspace", workspace_bytes}};
+}
+
+int64_t PeerHostMemory(const PeerShape& x) {
+  return x.means.offload ? (x.c.layers - 1) * KeptInALayer(x) : 0;
 }
 
 int64_t SumOf(const std::map<std::string, int64_t>& bytes_by_part) {

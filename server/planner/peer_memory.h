@@ -15,6 +15,9 @@ namespace metp {
 /// workspace.
 std::map<std::string, int64_t> PeerMemory(const PeerShape& x, int64_t workspace_bytes);
 
+/// What layers keep in host memory, all but the last; 0 without offload.
+int64_t PeerHostMemory(const PeerShape& x);
+
 /// Their sum.
 int64_t SumOf(const std::map<std::string, int64_t>& bytes_by_part);
 

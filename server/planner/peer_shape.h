@@ -23,6 +23,7 @@ struct PeerMeans {
   bool equal = false;
   v1::ParallelSpec::Recompute recompute = v1::ParallelSpec::RECOMPUTE_NONE;  // read where equal
   int64_t tile_rows = 0;                                                     // of MLP and loss; 0: whole
+  bool offload = false;  // what layers keep goes to host memory
 
   /// X and what attention needs are made again in backward; METP's `none` keeps Q, K, V and X2.
   bool remakes_projections() const { return equal && recompute != v1::ParallelSpec::RECOMPUTE_NONE; }

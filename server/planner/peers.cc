@@ -35,8 +35,9 @@ std::string WhyNot(const PeerShape& x) {
   return "";
 }
 
-int64_t PeakBytes(const PeerShape& x, const v1::DeviceProfile& profile) {
-  return SumOf(PeerMemory(x, profile.workspace_bytes()));
+bool Fits(const PeerShape& x, const v1::DeviceProfile& profile) {
+  return SumOf(PeerMemory(x, profile.workspace_bytes())) <= UsableBytes(profile) &&
+         PeerHostMemory(x) <= profile.host_memory_bytes();
 }
 
 /// By bisection: memory never falls as the sequence grows.
@@ -46,7 +47,7 @@ int64_t LongestThatFits(Peer peer, const PeerMeans& means, const v1::JobSpec& jo
   while (beyond - fit > 1) {
     const int64_t middle = fit + (beyond - fit) / 2;
     const PeerShape x(peer, means, WithSequence(job, middle), degree, profile);
-    (PeakBytes(x, profile) <= UsableBytes(profile) ? fit : beyond) = middle;
+    (Fits(x, profile) ? fit : beyond) = middle;
   }
   return fit;
 }
@@ -62,6 +63,7 @@ PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const
   if (!estimate.possible) return estimate;
   estimate.bytes_by_part = PeerMemory(x, profile.workspace_bytes());
   estimate.peak_bytes = SumOf(estimate.bytes_by_part);
+  estimate.host_bytes = PeerHostMemory(x);
   estimate.max_sequence = LongestThatFits(peer, means, job, degree, profile);
   estimate.step_seconds = PeerSeconds(x, job.train().sequences_per_step() / x.b, profile);
   return estimate;
@@ -71,7 +73,7 @@ PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const
 
 std::vector<PeerEstimate> ComparePeers(const v1::JobSpec& job, const v1::Plan& plan,
                                        const v1::DeviceProfile& profile) {
-  const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows()};
+  const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows(), plan.offload_activations()};
   std::vector<PeerEstimate> estimates;
   for (const auto& [peer, name] : kMethods) {
     for (const PeerMeans& means : {PeerMeans{}, as_planned})

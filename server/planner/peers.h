@@ -17,7 +17,7 @@ namespace metp {
 
 /// One method in one of two settings. Without recomputation (`equal_means` false): all that automatic
 /// differentiation keeps with FlashAttention, the MLP and the logits whole. At equal means: the plan's
-/// recomputation and tile rows.
+/// recomputation, tile rows and offload (whose copies are taken to hide).
 struct PeerEstimate {
   std::string method;
   bool equal_means = false;
@@ -26,6 +26,7 @@ struct PeerEstimate {
   int64_t max_sequence = 0;                      // longest that fits, tokens; 0: none
   int64_t peak_bytes = 0;                        // of one device, at the job's own sequence
   std::map<std::string, int64_t> bytes_by_part;  // at that peak; sums to it
+  int64_t host_bytes = 0;                        // offloaded, at the job's own sequence
   double step_seconds = 0;                       // of one optimizer step, were the memory there
 };
 

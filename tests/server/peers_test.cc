@@ -204,6 +204,26 @@ TEST(Peers, MoreMemoryAndEqualMeansNeverShortenTheLongestSequence) {
   }
 }
 
+TEST(Peers, OffloadAtEqualMeansKeepsTwoLayersOnTheDeviceAndTheOthersOnTheHost) {
+  const v1::DeviceProfile profile = Profile("h100-80g");
+  v1::Plan plan = Plan(8, v1::ParallelSpec::RECOMPUTE_FULL, 2048);
+  const std::vector<PeerEstimate> without = ComparePeers(Llama8B(65536), plan, profile);
+  plan.set_offload_activations(true);
+  const std::vector<PeerEstimate> with = ComparePeers(Llama8B(65536), plan, profile);
+  ASSERT_EQ(with.size(), without.size());
+  for (size_t i = 0; i < with.size(); ++i) {
+    if (!with[i].equal_means) {
+      EXPECT_EQ(with[i].peak_bytes, without[i].peak_bytes);
+      EXPECT_EQ(with[i].host_bytes, 0);
+      continue;
+    }
+    const int64_t kept = without[i].bytes_by_part.at("kept") / 32;  // of a layer
+    EXPECT_EQ(with[i].bytes_by_part.at("kept"), 2 * kept) << with[i].method;
+    EXPECT_EQ(with[i].host_bytes, 31 * kept) << with[i].method;
+    EXPECT_GT(with[i].max_sequence, without[i].max_sequence) << with[i].method;
+  }
+}
+
 TEST(Peers, ThatCannotCutTheModelSayWhyInOneSentence) {
   const v1::Plan plan = Plan(64, v1::ParallelSpec::RECOMPUTE_SELECTIVE, 2048);
   const std::vector<PeerEstimate> peers = ComparePeers(Llama8B(65536), plan, Profile("h100-80g"));

@@ -121,12 +121,12 @@ TEST_P(RingFailures, ANeighbourThatLeftIsNamedByTheHopThatNeedsIt) {
 
 TEST_P(RingFailures, LeavingWithHopsUnfinishedReturnsAndEndsTheNeighbours) {
   Ring ring = Make();
-  std::vector<float> out(1000), in(1000), out1(1000), in1(1000);
-  const HopId hop = ring[0]->Post({{Row(out)}, {Row(in)}}, Event());
-  ring[1]->Post({{}, {Row(in1)}}, Event());
-  ring[1]->Post({{}, {Row(in1)}}, Event());  // rank 0 never posts this one
+  std::vector<std::vector<float>> out(ring.size(), std::vector<float>(1000)), in = out;
+  for (size_t rank = 0; rank < ring.size(); ++rank)
+    ring[rank]->Post({{Row(out[rank])}, {Row(in[rank])}}, Event());
+  ring[1]->Post({{}, {Row(in[1])}}, Event());  // rank 0 posts its part only when rank 1 is gone
   ring[1].reset();
-  const absl::Status status = ring[0]->Await(hop);
+  const absl::Status status = ring[0]->Await(ring[0]->Post({{Row(out[0])}, {}}, Event()));
   EXPECT_EQ(status.code(), Code::kUnavailable) << status;
 }
 

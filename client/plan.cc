@@ -35,23 +35,8 @@ int Print(const Options& options, const PlanAnswer& answer) {
   return kExitOk;
 }
 
-/// The job with everything as `plan` has it, nothing left to `auto`.
-v1::JobSpec AsPlanned(v1::JobSpec job, const v1::Plan& plan) {
-  v1::ParallelSpec& parallel = *job.mutable_parallel();
-  parallel.set_degree(plan.degree());
-  parallel.set_head_groups(plan.head_groups());
-  parallel.set_tile_rows(plan.tile_rows() == 0 ? -1 : plan.tile_rows());  // -1: none
-  parallel.set_recompute(plan.recompute());
-  parallel.clear_offload();
-  parallel.add_offload(plan.offload_activations() ? v1::ParallelSpec::OFFLOAD_ACTIVATIONS
-                                                  : v1::ParallelSpec::OFFLOAD_NONE);
-  return job;
-}
-
 absl::Status Compare(PlanAnswer& answer) {
-  METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(AsPlanned(answer.job, answer.plan),
-                                                                   answer.profile, answer.plan.degree()));
-  answer.plan_max_sequence = longest.tokens;
+  METP_ASSIGN_OR_RETURN(answer.plan_max_sequence, MaxSequenceOf(answer.job, answer.plan, answer.profile));
   answer.peers = ComparePeers(answer.job, answer.plan, answer.profile);
   return absl::OkStatus();
 }

@@ -18,6 +18,14 @@ int64_t CategoryBytes(const v1::Prediction& prediction, int category) {
   return found == prediction.peak_bytes_by_category().end() ? 0 : found->second;
 }
 
+nlohmann::ordered_json CategoriesJson(const v1::Prediction& prediction) {
+  nlohmann::ordered_json categories = nlohmann::ordered_json::object();
+  for (int i = 0; i < kMemoryCategories; ++i)
+    categories[std::string(MemoryCategoryName(static_cast<MemoryCategory>(i)))] =
+        CategoryBytes(prediction, i);
+  return categories;
+}
+
 std::string MemoryText(const v1::Prediction& prediction) {
   std::vector<std::vector<std::string>> rows = {{"MEMORY", "BYTES", "SHARE"}};
   const auto share = [&](int64_t bytes) {
@@ -115,9 +123,6 @@ std::string CompareText(const PlanAnswer& answer) {
 
 nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
   const v1::Prediction& p = answer.prediction;
-  nlohmann::ordered_json own = nlohmann::ordered_json::object();
-  for (int i = 0; i < kMemoryCategories; ++i)
-    own[std::string(MemoryCategoryName(static_cast<MemoryCategory>(i)))] = CategoryBytes(p, i);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   list.push_back({{"method", "METP"},
                   {"modelled", false},
@@ -126,7 +131,7 @@ nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
                   {"why_not", ""},
                   {"max_sequence", answer.plan_max_sequence},
                   {"peak_bytes", p.peak_bytes()},
-                  {"bytes_by_part", own},
+                  {"bytes_by_part", CategoriesJson(p)},
                   {"host_bytes", p.host_peak_bytes()},
                   {"fits", p.fits()},
                   {"step_seconds", p.step_seconds()}});
@@ -185,11 +190,8 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
       {"simulated", true},
       {"sequence_length", answer.job.data().sequence_length()}};
   if (answer.max_sequence) json["max_sequence"] = *answer.max_sequence;
-  nlohmann::ordered_json categories = nlohmann::ordered_json::object();
-  for (int i = 0; i < kMemoryCategories; ++i)
-    categories[std::string(MemoryCategoryName(static_cast<MemoryCategory>(i)))] = CategoryBytes(p, i);
   json["memory"] = {{"peak_bytes", p.peak_bytes()},
-                    {"peak_bytes_by_category", categories},
+                    {"peak_bytes_by_category", CategoriesJson(p)},
                     {"usable_bytes", p.usable_bytes()},
                     {"host_peak_bytes", p.host_peak_bytes()},
                     {"host_usable_bytes", p.host_usable_bytes()},

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/format.h"
 #include "google/protobuf/util/time_util.h"
+#include "worker/ring/passes.h"
 
 namespace metp {
 namespace {
@@ -116,8 +117,10 @@ std::string OverlapTable(const v1::JobStatus& status) {
   };
   for (const v1::RankStatus& rank : status.ranks()) {
     for (const auto& [name, times] : rank.passes()) {
+      const bool offload = name == PassName(Pass::kOffload);  // copies, no hops
+      if (offload && times.communication_seconds() == 0) continue;
       add(passes[name], times);
-      add(all, times);
+      if (!offload) add(all, times);
     }
   }
   if (passes.empty()) return "";

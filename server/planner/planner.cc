@@ -27,13 +27,9 @@ struct Cost {
   double step_seconds = 0;
 };
 
-Cost CostOf(const v1::StepReport& report) {
-  return {report.peak_bytes(), report.host_peak_bytes(), report.step_seconds()};
-}
-
 absl::StatusOr<Cost> CostOf(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
   METP_ASSIGN_OR_RETURN(const v1::StepReport report, SimulateRank(job, plan, profile, 0));
-  return CostOf(report);
+  return Cost{report.peak_bytes(), report.host_peak_bytes(), report.step_seconds()};
 }
 
 std::string Words(const v1::Plan& plan) {
@@ -177,10 +173,8 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
   return DoesNotFit(job, profile, devices, smallest.second, smallest.first);
 }
 
-namespace {
-
-absl::StatusOr<LongestSequence> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,
-                                              const v1::DeviceProfile& profile) {
+absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,
+                                      const v1::DeviceProfile& profile) {
   const int64_t unit = int64_t{2} * plan.degree();  // of the zigzag split: every rank holds the same
   auto fits = [&](int64_t units) -> absl::StatusOr<bool> {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(WithSequence(job, units * unit), plan, profile));
@@ -199,17 +193,15 @@ absl::StatusOr<LongestSequence> MaxSequenceOf(const v1::JobSpec& job, const v1::
     METP_ASSIGN_OR_RETURN(const bool ok, fits(middle));
     (ok ? fit : beyond) = middle;
   }
-  return LongestSequence{fit * unit, plan};
+  return fit * unit;
 }
-
-}  // namespace
 
 absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
                                             int devices) {
   LongestSequence longest;
   for (const v1::Plan& plan : LeastMemory(job, profile, devices)) {
-    METP_ASSIGN_OR_RETURN(const LongestSequence of, MaxSequenceOf(job, plan, profile));
-    if (longest.plan.degree() == 0 || of.tokens > longest.tokens) longest = of;
+    METP_ASSIGN_OR_RETURN(const int64_t tokens, MaxSequenceOf(job, plan, profile));
+    if (longest.plan.degree() == 0 || tokens > longest.tokens) longest = {tokens, plan};
   }
   return longest;
 }

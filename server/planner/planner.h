@@ -49,6 +49,9 @@ struct LongestSequence {
 };
 absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
                                             int devices);
+/// The same of one plan: tokens, 0: none.
+absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,
+                                      const v1::DeviceProfile& profile);
 
 /// The cheapest change at which the job fits: "parallel.recompute=full (12.3 s a step)". Empty where nothing
 /// helps.

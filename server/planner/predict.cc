@@ -10,9 +10,9 @@ namespace metp {
 
 namespace {
 
-void AddPasses(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile,
-               const v1::StepReport& step, v1::Prediction& prediction) {
-  for (const PassOverlap& pass : OverlapOf(job, plan, profile)) {
+void AddPasses(const std::vector<PassOverlap>& overlap, const v1::StepReport& step,
+               v1::Prediction& prediction) {
+  for (const PassOverlap& pass : overlap) {
     v1::PassPrediction& row = *prediction.add_passes();
     row.set_pass(std::string(PassName(pass.pass)));
     row.set_verdict(pass.verdict);
@@ -66,9 +66,10 @@ absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& p
   prediction.set_mfu(slowest->model_flops() / seconds / (profile.peak_flops_per_second() * plan.degree()));
   for (const auto& [name, pass] : slowest->passes())
     prediction.set_exposed_seconds(prediction.exposed_seconds() + pass.exposed_seconds());
-  AddPasses(job, plan, profile, *slowest, prediction);
+  const std::vector<PassOverlap> overlap = OverlapOf(job, plan, profile);
+  AddPasses(overlap, *slowest, prediction);
   AddOffload(*slowest, prediction);
-  prediction.set_full_overlap(FullOverlap(OverlapOf(job, plan, profile)));
+  prediction.set_full_overlap(FullOverlap(overlap));
   prediction.set_smallest_sequence(SmallestFullOverlapSequence(job, plan, profile));
   prediction.set_largest_degree(LargestFullOverlapDegree(job, plan, profile));
   return prediction;

@@ -10,42 +10,22 @@
 #include <cstdio>
 #include <map>
 
-#include "proto/support/job_file.h"
 #include "server/planner/planner.h"
-#include "tests/support/status_matchers.h"
-#include "worker/backend/sim/profile.h"
+#include "tests/support/planned_jobs.h"
 
 namespace metp {
 namespace {
 
 using Bytes = std::map<std::string, int64_t>;
 
-v1::JobSpec Job(const std::string& model, int64_t s, const std::vector<std::string>& overrides = {}) {
-  const auto job = ParseJob("name: compared\nmodel: {" + model + "}\ndata: {source: x, sequence_length: " +
-                                std::to_string(s) + "}\ntrain: {steps: 1, learning_rate: 1e-3}\n",
-                            "compared.yaml", overrides);
-  EXPECT_THAT(job, IsOk());
-  return *job;
-}
-
-v1::JobSpec Llama8B(int64_t s) {
-  return Job("family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256", s);
-}
-
 v1::JobSpec Llama7B(int64_t s) {
-  return Job("family: llama, layers: 32, hidden: 4096, heads: 32, ffn: 11008, vocab: 32000", s);
+  return PlannedJob("family: llama, layers: 32, hidden: 4096, heads: 32, ffn: 11008, vocab: 32000", s);
 }
 
 /// The shape on which METP's authors report lengths.
 v1::JobSpec WideGpt(int64_t s) {
-  return Job("family: gpt2, layers: 8, hidden: 12288, heads: 96, ffn: 49152, vocab: 50257", s,
-             {"parallel.degree=8", "parallel.recompute=selective"});
-}
-
-v1::DeviceProfile Profile(const std::string& name) {
-  const auto profile = LoadProfile(name);
-  EXPECT_THAT(profile, IsOk());
-  return *profile;
+  return PlannedJob("family: gpt2, layers: 8, hidden: 12288, heads: 96, ffn: 49152, vocab: 50257", s,
+                    {"parallel.degree=8", "parallel.recompute=selective"});
 }
 
 v1::Plan Plan(int degree, v1::ParallelSpec::Recompute recompute, int tile_rows) {
@@ -73,7 +53,7 @@ class SmallShape : public ::testing::Test {
   std::vector<PeerEstimate> peers_ = [] {
     v1::DeviceProfile profile = Profile("a100-80g");
     profile.set_workspace_bytes(0);
-    v1::JobSpec job = Job("family: llama, layers: 2, hidden: 8, heads: 4, kv_heads: 2, ffn: 12", 16);
+    v1::JobSpec job = PlannedJob("family: llama, layers: 2, hidden: 8, heads: 4, kv_heads: 2, ffn: 12", 16);
     job.mutable_model()->set_vocab(10);  // smaller than any tokenizer's
     return ComparePeers(job, Plan(2, v1::ParallelSpec::RECOMPUTE_SELECTIVE, 3), profile);
   }();
@@ -166,8 +146,9 @@ TEST_F(SmallShape, TheRingHoldsTwoBlocksOfKeysAndOfTheirGradients) {
 
 TEST(Peers, CopyKeyAndValueHeadsWhereThereAreFewerThanDevices) {
   const auto model = [](int kv) {
-    return Job("family: llama, layers: 1, hidden: 64, heads: 8, kv_heads: " + std::to_string(kv) + ", ffn: 8",
-               8 * 1024);
+    return PlannedJob(
+        "family: llama, layers: 1, hidden: 64, heads: 8, kv_heads: " + std::to_string(kv) + ", ffn: 8",
+        8 * 1024);
   };
   const v1::Plan plan = Plan(8, v1::ParallelSpec::RECOMPUTE_NONE, 1);
   for (const char* method :
@@ -239,9 +220,10 @@ TEST(Peers, ThatCannotCutTheModelSayWhyInOneSentence) {
   EXPECT_TRUE(Of(peers, "ring context parallelism + FSDP", true).possible);
 
   const auto why_not = [](int heads, int kv, int degree) {
-    const v1::JobSpec job = Job("family: llama, layers: 1, hidden: 48, heads: " + std::to_string(heads) +
-                                    ", kv_heads: " + std::to_string(kv) + ", ffn: 8",
-                                64);
+    const v1::JobSpec job =
+        PlannedJob("family: llama, layers: 1, hidden: 48, heads: " + std::to_string(heads) +
+                       ", kv_heads: " + std::to_string(kv) + ", ffn: 8",
+                   64);
     return Of(ComparePeers(job, Plan(degree, v1::ParallelSpec::RECOMPUTE_FULL, 0), Profile("h200")),
               "Ulysses + ZeRO-3", true)
         .why_not;

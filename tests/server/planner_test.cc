@@ -7,11 +7,9 @@
 
 #include <map>
 
-#include "proto/support/job_file.h"
 #include "server/planner/candidates.h"
 #include "server/planner/overlap.h"
-#include "tests/support/status_matchers.h"
-#include "worker/backend/sim/profile.h"
+#include "tests/support/planned_jobs.h"
 #include "worker/model/layout.h"
 
 namespace metp {
@@ -20,30 +18,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-v1::JobSpec Job(const std::string& model, int64_t s, const std::vector<std::string>& overrides = {}) {
-  const auto job = ParseJob("name: planned\nmodel: {" + model + "}\ndata: {source: x, sequence_length: " +
-                                std::to_string(s) + "}\ntrain: {steps: 1, learning_rate: 1e-3}\n",
-                            "planned.yaml", overrides);
-  EXPECT_THAT(job, IsOk());
-  return *job;
-}
-
-v1::JobSpec Llama8B(int64_t s, const std::vector<std::string>& overrides) {
-  return Job("family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256", s,
-             overrides);
-}
-
-v1::DeviceProfile Profile(const std::string& name) {
-  const auto profile = LoadProfile(name);
-  EXPECT_THAT(profile, IsOk());
-  return *profile;
-}
-
 TEST(Plan, EveryCandidateCoversTokensWeightsAndHeadsOnce) {
   const std::vector<v1::JobSpec> jobs = {
-      Job("family: llama, layers: 2, hidden: 36, heads: 6, kv_heads: 3, ffn: 41, vocab: 259", 101,
-          {"parallel.degree=auto", "parallel.recompute=auto"}),
-      Job("family: gpt2, layers: 1, hidden: 35, heads: 5, ffn: 50", 64, {"parallel.degree=auto"})};
+      PlannedJob("family: llama, layers: 2, hidden: 36, heads: 6, kv_heads: 3, ffn: 41, vocab: 259", 101,
+                 {"parallel.degree=auto", "parallel.recompute=auto"}),
+      PlannedJob("family: gpt2, layers: 1, hidden: 35, heads: 5, ffn: 50", 64, {"parallel.degree=auto"})};
   for (const v1::JobSpec& job : jobs) {
     const ModelConfig config = MakeModelConfig(job.model());
     for (const v1::Plan& plan : Candidates(job, Profile("h200"), 5)) {
@@ -241,7 +220,7 @@ TEST(Refusal, SaysWhatIsNeededWhatWouldFitAndWhatToChange) {
                              HasSubstr("the longest data.sequence_length that fits is "),
                              HasSubstr("it fits with parallel.recompute=full ("))));
   const auto hopeless =
-      ChoosePlan(Job("family: llama, layers: 200, hidden: 32768, heads: 256, ffn: 131072", 8, {}),
+      ChoosePlan(PlannedJob("family: llama, layers: 200, hidden: 32768, heads: 256, ffn: 131072", 8, {}),
                  Profile("a100-80g"), 8);
   EXPECT_THAT(hopeless,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no sequence fits, however short")));

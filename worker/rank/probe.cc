@@ -24,7 +24,8 @@ constexpr double kUnlimited = 1e30;
 /// The samples of one rank, every kind in the same order on every rank.
 struct Measured {
   std::vector<Sample> gemm, attention_forward, attention_backward;  // flops and bytes; flops and scores
-  Sample memory, launch;                                            // bytes
+  Sample memory;                                                    // bytes
+  double launch = 0;
   double latency = 0, link_seconds = 0;
   int64_t workspace = 0;
 };
@@ -41,7 +42,7 @@ class Prober {
     for (const auto& [rows, heads, d] : kBlocks) Attention(rows, heads, d, out);
     out.memory = Pointwise();
     const Tensor one = Make(1, 1);
-    out.launch = {0, 0, Seconds([&] { backend_->Fill(one, 0); })};
+    out.launch = Seconds([&] { backend_->Fill(one, 0); });
     if (communicator_.size() > 1) {
       out.latency = Hop(1);
       out.link_seconds = Hop(kMessage);
@@ -160,7 +161,7 @@ Measured Slowest(const std::vector<Measured>& ranks) {
     KeepSlower(slowest.attention_forward, rank.attention_forward);
     KeepSlower(slowest.attention_backward, rank.attention_backward);
     slowest.memory.seconds = std::max(slowest.memory.seconds, rank.memory.seconds);
-    slowest.launch.seconds = std::max(slowest.launch.seconds, rank.launch.seconds);
+    slowest.launch = std::max(slowest.launch, rank.launch);
     slowest.latency = std::max(slowest.latency, rank.latency);
     slowest.link_seconds = std::max(slowest.link_seconds, rank.link_seconds);
   }
@@ -231,7 +232,7 @@ v1::DeviceProfile ProbeThisMachine(int ranks, int threads) {
   profile.set_reserved_bytes(0);
   profile.set_workspace_bytes(slowest.workspace);
   profile.set_bytes_per_second(slowest.memory.first / slowest.memory.seconds);
-  profile.set_kernel_seconds(slowest.launch.seconds);
+  profile.set_kernel_seconds(slowest.launch);
   const Fit gemm = FitRates(slowest.gemm);
   profile.mutable_gemm()->set_flops_per_second(Rate(gemm.a));
   profile.mutable_gemm()->set_bytes_per_second(Rate(gemm.b));

@@ -79,7 +79,6 @@ StepTotals Trainer::RunStep(double learning_rate) {
   const StepTotals totals = optimizer_.Reduce(loss_, counted);
   if (std::isfinite(totals.loss) && std::isfinite(totals.grad_norm))
     optimizer_.Apply(totals, step_ + 1, learning_rate);
-  backend_.Synchronize();
   return totals;
 }
 

@@ -4,9 +4,12 @@
 // backend and ledger: causal, fused blocks, no biases, rotary positions or dropout. What is compared is memory.
 
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <vector>
 
 #include "worker/backend/backend.h"
+#include "worker/comm/communicator.h"
 
 namespace metp {
 
@@ -31,6 +34,9 @@ struct BlockResult {
   int64_t peak_bytes = 0;    // of the fullest rank, weights and their gradients apart
   std::vector<float> Y, dX;  // [s, h]
 };
+
+/// rank(communicator, result, mutex) on a thread for each of p ranks; `mutex` guards the result that they share.
+BlockResult OnRanks(int p, const std::function<void(Communicator&, BlockResult&, std::mutex&)>& rank);
 
 /// X and Y whole on every rank, heads in shares (Shoeybi et al. 2019). `sequence_parallel`: X and Y in shares between
 /// blocks, gathered before and reduce-scattered after (Korthikanti et al. 2022).

@@ -9,9 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include "tests/bench/attention/attention_block.h"
 #include "worker/ring/attention.h"
@@ -134,15 +132,9 @@ class MetpRank {
 };
 
 BlockResult Metp(const BlockShape& shape, int p, int groups) {
-  auto communicators = MakeLocalCommunicators(p);
-  BlockResult result;
-  std::mutex mutex;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < p; ++rank) {
-    threads.emplace_back([&, rank] { MetpRank(shape, groups, *communicators[rank]).Run(result, mutex); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return result;
+  return OnRanks(p, [&](Communicator& communicator, BlockResult& result, std::mutex& mutex) {
+    MetpRank(shape, groups, communicator).Run(result, mutex);
+  });
 }
 
 /// Largest difference of results over the largest result.

@@ -1,11 +1,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
 #include <thread>
 
 #include "tests/bench/attention/attention_block.h"
-#include "worker/comm/communicator.h"
 #include "worker/ring/partition.h"
 #include "worker/ring/schedule.h"
 
@@ -171,17 +169,20 @@ class Rank {
 
 }  // namespace
 
-BlockResult TensorParallel(const BlockShape& shape, int p, bool sequence_parallel) {
+BlockResult OnRanks(int p, const std::function<void(Communicator&, BlockResult&, std::mutex&)>& rank) {
   auto communicators = MakeLocalCommunicators(p);
   BlockResult result;
   std::mutex mutex;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < p; ++rank) {
-    threads.emplace_back(
-        [&, rank] { Rank(shape, *communicators[rank], sequence_parallel).Run(result, mutex); });
-  }
+  for (auto& communicator : communicators) threads.emplace_back([&] { rank(*communicator, result, mutex); });
   for (std::thread& thread : threads) thread.join();
   return result;
+}
+
+BlockResult TensorParallel(const BlockShape& shape, int p, bool sequence_parallel) {
+  return OnRanks(p, [&](Communicator& communicator, BlockResult& result, std::mutex& mutex) {
+    Rank(shape, communicator, sequence_parallel).Run(result, mutex);
+  });
 }
 
 }  // namespace metp

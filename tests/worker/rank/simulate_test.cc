@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <set>
 
-#include "proto/support/job_file.h"
 #include "tests/support/local_ranks.h"
+#include "tests/support/planned_jobs.h"
 #include "worker/backend/cpu/cpu_backend.h"
-#include "worker/backend/sim/profile.h"
 #include "worker/model/plan.h"
 #include "worker/rank/trainer.h"
 
@@ -29,15 +28,6 @@ class Zeros final : public Dataset {
   }
   std::vector<int64_t> DocumentStarts(int64_t) const override { return {0}; }
 };
-
-v1::JobSpec Job(const std::string& model, int64_t s, const std::vector<std::string>& overrides) {
-  const auto job = ParseJob("name: shape\nmodel: {" + model +
-                                "}\ndata: {source: x, sequence_length: " + std::to_string(s) +
-                                "}\ntrain: {steps: 1, learning_rate: 1e-3, sequences_per_step: 2}\n",
-                            "shape.yaml", overrides);
-  EXPECT_TRUE(job.ok()) << job.status();
-  return *job;
-}
 
 /// Computes in fp32 and takes the workspace that one thread of the CPU backend takes.
 v1::DeviceProfile LikeTheCpu() {
@@ -95,7 +85,8 @@ TEST_P(Simulated, MemoryAndTrafficEqualTheRealStepsToTheByte) {
       std::vector<std::string> overrides = GetParam().overrides;
       overrides.push_back(std::string("parallel.recompute=") + recompute);
       overrides.push_back("parallel.degree=" + std::to_string(p));
-      const v1::JobSpec job = Job(GetParam().model, GetParam().s, overrides);
+      overrides.push_back("train.sequences_per_step=2");
+      const v1::JobSpec job = PlannedJob(GetParam().model, GetParam().s, overrides);
       const v1::Plan plan = ResolvePlan(job);
       std::vector<v1::StepReport> real(p);
       RunLocalRanks(p, [&](int rank, Communicator& communicator) {
@@ -130,11 +121,8 @@ TEST_P(Simulated, MemoryAndTrafficEqualTheRealStepsToTheByte) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Simulated, ::testing::ValuesIn(Shapes()),
                          [](const auto& info) { return info.param.name; });
 
-v1::JobSpec Llama8B(int64_t s, int p) {
-  v1::JobSpec job =
-      Job("family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256", s,
-          {"train.sequences_per_step=1", "parallel.degree=" + std::to_string(p), "parallel.tile_rows=8192"});
-  return job;
+v1::JobSpec Ring8B(int64_t s, int p) {
+  return Llama8B(s, {"parallel.degree=" + std::to_string(p), "parallel.tile_rows=8192"});
 }
 
 TEST(SimulatedStep, TellsWhatAnIdealMachineWouldTake) {
@@ -151,7 +139,7 @@ TEST(SimulatedStep, TellsWhatAnIdealMachineWouldTake) {
       return ideal;
     }();
   const int64_t s = 16384;
-  const v1::JobSpec job = Llama8B(s, 1);
+  const v1::JobSpec job = Ring8B(s, 1);
   const auto reports = SimulateStep(job, ResolvePlan(job), profile);
   ASSERT_TRUE(reports.ok()) << reports.status();
   const double h = 4096, f = 14336, a = 32, g = 8, d = 128, V = 128256, L = 32, n = s;
@@ -168,7 +156,7 @@ TEST(SimulatedStep, HidesCommunicationOnlyWhereComputingTakesLonger) {
   auto profile = LoadProfile("h100-80g");
   ASSERT_TRUE(profile.ok()) << profile.status();
   const auto exposed = [&](int64_t s) {
-    const v1::JobSpec job = Llama8B(s, 8);
+    const v1::JobSpec job = Ring8B(s, 8);
     const auto reports = SimulateStep(job, ResolvePlan(job), *profile);
     EXPECT_TRUE(reports.ok()) << reports.status();
     double communication = 0, exposed = 0;
@@ -184,7 +172,7 @@ TEST(SimulatedStep, HidesCommunicationOnlyWhereComputingTakesLonger) {
 
 TEST(SimulatedStep, StandsForRanksOfEqualShapeByOne) {
   const auto distinct = [](int64_t s, int p) {
-    const std::vector<int> ranks = RepresentativeRanks(Llama8B(s, p), p);
+    const std::vector<int> ranks = RepresentativeRanks(Ring8B(s, p), p);
     return std::set<int>(ranks.begin(), ranks.end()).size();
   };
   EXPECT_EQ(distinct(1 << 20, 8), 1u);

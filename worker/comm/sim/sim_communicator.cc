@@ -12,7 +12,6 @@ HopId SimCommunicator::Post(Exchange exchange, const Event& after) {
   for (const Matrix& x : exchange.receives) received += x.bytes();
   const double start = std::max(free_, after.seconds);
   free_ = start + MessageSeconds(link_, static_cast<double>(std::max(sent, received)));
-  done_.push_back(free_);
   HopRecord& record = records_.emplace_back();
   record.hop = ++last_;
   record.sent_bytes = sent;
@@ -23,14 +22,12 @@ HopId SimCommunicator::Post(Exchange exchange, const Event& after) {
 
 absl::Status SimCommunicator::Await(HopId hop) {
   while (awaited_ < hop) {
-    const double done = done_[done_.size() - (last_ - awaited_)];
     HopRecord& record = records_[records_.size() - (last_ - awaited_)];
-    const double wait = std::max(0.0, done - backend_.now());
+    const double wait = std::max(0.0, record.start + record.communication - backend_.now());
     record.exposed = std::min(wait, record.communication);
     backend_.Advance(wait);
     ++awaited_;
   }
-  if (awaited_ == last_) done_.clear();
   return absl::OkStatus();
 }
 

@@ -30,7 +30,6 @@ class SimCommunicator final : public Communicator {
   const v1::Link link_;
   const int rank_, size_;
   double free_ = 0;                 // when the communication stream has done what was posted
-  std::vector<double> done_;        // of hops not awaited yet
   std::vector<HopRecord> records_;  // of all hops since the last TakeRecords, in order
   HopId last_ = 0, awaited_ = 0;
 };

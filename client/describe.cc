@@ -8,6 +8,7 @@
 #include "client/format.h"
 #include "client/summary.h"
 #include "google/protobuf/util/time_util.h"
+#include "worker/model/plan.h"
 #include "proto/support/job_json.h"
 
 namespace metp {
@@ -21,7 +22,6 @@ int Run(const Globals& globals, const std::string& reference) {
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> job = api.GetJob(reference);
   if (!job.ok()) return Fail(job.status());
-  std::string tile = job->plan().tile_rows() == 0 ? "whole" : absl::StrCat(job->plan().tile_rows());
   std::string out = Table({
       {"Job:", job->id()},
       {"State:", absl::StrCat(v1::JobStatus::State_Name(job->state()), job->stopping() ? " (stopping)" : "")},
@@ -33,8 +33,7 @@ int Run(const Globals& globals, const std::string& reference) {
       {"Step:", absl::StrCat(job->step(), " of ", job->job().train().steps())},
       {"Loss:", job->has_loss() ? Short(job->loss()) : "-"},
       {"Tokens/s:", job->step() > 0 ? Grouped(static_cast<int64_t>(job->tokens_per_second())) : "-"},
-      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", job->plan().head_groups(),
-                             " head groups, tile rows ", tile)},
+      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", PlanSettings(job->plan()))},
   });
   for (const std::string& note : job->plan().notes()) absl::StrAppend(&out, "           ", note, "\n");
   if (const std::string ranks = RankTable(*job); !ranks.empty()) absl::StrAppend(&out, "\nRanks:\n", ranks);

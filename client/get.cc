@@ -9,6 +9,7 @@
 #include "client/format.h"
 #include "client/json.h"
 #include "google/protobuf/util/time_util.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -21,7 +22,7 @@ void PrintTable(const std::vector<v1::JobStatus>& jobs) {
   std::vector<std::vector<std::string>> rows = {
       {"JOB", "STATE", "RANKS", "STEP", "LOSS", "TOKENS/S", "SUBMITTED", "REASON"}};
   for (const v1::JobStatus& job : jobs) {
-    rows.push_back({job.id(), v1::JobStatus::State_Name(job.state()), absl::StrCat(job.plan().degree()),
+    rows.push_back({job.id(), v1::JobStatus::State_Name(job.state()), absl::StrCat(RanksOf(job.plan())),
                     absl::StrCat(job.step(), "/", job.job().train().steps()),
                     job.has_loss() ? Short(job.loss()) : "-",
                     job.step() > 0 ? Grouped(static_cast<int64_t>(job.tokens_per_second())) : "-",

@@ -47,6 +47,14 @@ std::string MemoryText(const v1::Prediction& prediction) {
                       Bytes(static_cast<double>(prediction.usable_bytes())), " a device", host, ".\n");
 }
 
+std::string HostText(const v1::Prediction& prediction) {
+  const v1::HostTimes& host = prediction.host();
+  if (host.copy_seconds() + host.update_seconds() == 0) return "";
+  return absl::StrCat("Host memory: copies ", Duration(host.copy_seconds()), ", optimizer ",
+                      Duration(host.update_seconds()), "; waiting for them ", Duration(host.exposed_seconds()), ", ",
+                      Percent(host.exposed_seconds() / prediction.step_seconds()), " of the step.\n");
+}
+
 std::string PassText(const v1::Prediction& prediction) {
   if (prediction.passes().empty()) return "";
   std::vector<std::vector<std::string>> rows = {
@@ -65,7 +73,7 @@ std::string PassText(const v1::Prediction& prediction) {
       "\n", Table(rows, {1, 2, 4, 5, 6}),
       "HIDES: one hop in the middle of the pass against the computing beside it, in closed form. "
       "SIMULATED: at least\nthree quarters of the pass's simulated hops were hidden. The embedding "
-      "has nothing to hide behind.\n");
+      "and the exchange between rings have nothing to hide behind.\n");
 }
 
 std::string OverlapText(const PlanAnswer& answer) {
@@ -121,6 +129,13 @@ std::string CompareText(const PlanAnswer& answer) {
       "had the memory. MEANS: as planned, METP's recomputation, tile rows and offload; or none of them.\n");
 }
 
+nlohmann::ordered_json OffloadJson(const v1::Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  if (plan.offload_activations()) list.push_back("activations");
+  if (plan.offload_optimizer()) list.push_back("optimizer");
+  return list;
+}
+
 nlohmann::ordered_json CompareJson(const PlanAnswer& answer) {
   const v1::Prediction& p = answer.prediction;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -159,19 +174,20 @@ std::string PlanText(const PlanAnswer& answer) {
   std::string text = absl::StrCat("Simulated on ", answer.profile.name(), "; nothing was measured.\n");
   if (answer.max_sequence)
     absl::StrAppend(&text, "Longest sequence that fits: ", Grouped(*answer.max_sequence), " tokens.\n");
-  absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank, " : " ranks, ", PlanSettings(plan),
+  absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank" : " ranks",
+                  RingsOf(plan) == 1 ? ", " : " a ring, ", PlanSettings(plan),
                   "; sequence ", Grouped(answer.job.data().sequence_length()), " tokens.\n");
   for (const std::string& note : plan.notes()) absl::StrAppend(&text, note, "\n");
   absl::StrAppend(&text, "\n", MemoryText(p));
   absl::StrAppend(&text, "\nStep ", Duration(p.step_seconds()), ", ",
                   Grouped(static_cast<int64_t>(p.tokens_per_second())), " tokens/s, ",
-                  Grouped(static_cast<int64_t>(p.tokens_per_second() / plan.degree())), " a device; MFU ",
+                  Grouped(static_cast<int64_t>(p.tokens_per_second() / RanksOf(plan))), " a device; MFU ",
                   Percent(p.mfu()), " of ", Scaled(answer.profile.peak_flops_per_second(), "FLOP/s"));
   if (p.exposed_seconds() > 0) {
-    absl::StrAppend(&text, "; waiting for communication or the host ",
-                    Percent(p.exposed_seconds() / p.step_seconds()), " of the step");
+    absl::StrAppend(&text, "; waiting for communication ", Percent(p.exposed_seconds() / p.step_seconds()),
+                    " of the step");
   }
-  return absl::StrCat(text, ".\n", PassText(p), OverlapText(answer), CompareText(answer));
+  return absl::StrCat(text, ".\n", HostText(p), PassText(p), OverlapText(answer), CompareText(answer));
 }
 
 nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
@@ -180,11 +196,11 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
   nlohmann::ordered_json json = {
       {"plan",
        {{"degree", plan.degree()},
+        {"rings", RingsOf(plan)},
         {"head_groups", plan.head_groups()},
         {"tile_rows", plan.tile_rows()},
         {"recompute", RecomputeName(plan.recompute())},
-        {"offload",
-         plan.offload_activations() ? std::vector<std::string>{"activations"} : std::vector<std::string>{}},
+        {"offload", OffloadJson(plan)},
         {"notes", std::vector<std::string>(plan.notes().begin(), plan.notes().end())}}},
       {"profile", answer.profile.name()},
       {"simulated", true},
@@ -198,9 +214,12 @@ nlohmann::ordered_json PlanJson(const PlanAnswer& answer) {
                     {"fits", p.fits()}};
   json["step_seconds"] = p.step_seconds();
   json["tokens_per_second"] = p.tokens_per_second();
-  json["tokens_per_second_per_device"] = p.tokens_per_second() / plan.degree();
+  json["tokens_per_second_per_device"] = p.tokens_per_second() / RanksOf(plan);
   json["mfu"] = p.mfu();
   json["exposed_seconds"] = p.exposed_seconds();
+  json["host"] = {{"copy_seconds", p.host().copy_seconds()},
+                  {"update_seconds", p.host().update_seconds()},
+                  {"exposed_seconds", p.host().exposed_seconds()}};
   json["passes"] = nlohmann::ordered_json::object();
   for (const v1::PassPrediction& pass : p.passes()) {
     json["passes"][pass.pass()] = {{"verdict", pass.verdict()},

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "client/format.h"
 #include "google/protobuf/util/time_util.h"
-#include "worker/ring/passes.h"
 
 namespace metp {
 namespace {
@@ -106,6 +105,23 @@ std::string MemoryTable(const v1::JobStatus& status) {
   return Table(rows, right);
 }
 
+namespace {
+
+/// One line about host memory, where something is offloaded to it.
+std::string HostText(const v1::JobStatus& status) {
+  double copying = 0, updating = 0, exposed = 0;
+  for (const v1::RankStatus& rank : status.ranks()) {
+    copying += rank.host().copy_seconds();
+    updating += rank.host().update_seconds();
+    exposed += rank.host().exposed_seconds();
+  }
+  if (copying + updating == 0) return "";
+  return absl::StrCat("Host memory: copies ", Duration(copying), ", optimizer ", Duration(updating), "; waited for ",
+                      Duration(exposed), ".\n");
+}
+
+}  // namespace
+
 std::string OverlapTable(const v1::JobStatus& status) {
   std::map<std::string, v1::PassTimes> passes;
   v1::PassTimes all;
@@ -117,10 +133,8 @@ std::string OverlapTable(const v1::JobStatus& status) {
   };
   for (const v1::RankStatus& rank : status.ranks()) {
     for (const auto& [name, times] : rank.passes()) {
-      const bool offload = name == PassName(Pass::kOffload);  // copies, no hops
-      if (offload && times.communication_seconds() == 0) continue;
       add(passes[name], times);
-      if (!offload) add(all, times);
+      add(all, times);
     }
   }
   if (passes.empty()) return "";
@@ -133,7 +147,7 @@ std::string OverlapTable(const v1::JobStatus& status) {
   };
   for (const auto& [name, times] : passes) row(name, times);
   row("all passes", all);
-  return Table(rows, AllFrom(1, rows[0].size()));
+  return Table(rows, AllFrom(1, rows[0].size())) + HostText(status);
 }
 
 std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
 #include "server/job_table.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -28,7 +29,7 @@ absl::Status CheckOne(const v1::JobRecord& record) {
     if (count(v1::RankStatus::GONE) != status.ranks_size())
       return Broken(record, "has ranks that are not gone");
   } else {
-    if (status.ranks_size() != status.plan().degree())
+    if (status.ranks_size() != RanksOf(status.plan()))
       return Broken(record, "has not as many ranks as its plan");
     if (count(v1::RankStatus::GONE) == status.ranks_size()) return Broken(record, "has no rank left");
     for (const v1::RankStatus& rank : status.ranks()) {

@@ -14,6 +14,10 @@ void AddTotals(const v1::StepReport& report, v1::RankStatus& rank) {
   *rank.mutable_peak_bytes_by_category() = report.peak_bytes_by_category();
   *rank.mutable_current_bytes() = report.current_bytes();
   rank.set_sent_bytes(report.sent_bytes());
+  v1::HostTimes& host = *rank.mutable_host();
+  host.set_copy_seconds(host.copy_seconds() + report.host().copy_seconds());
+  host.set_update_seconds(host.update_seconds() + report.host().update_seconds());
+  host.set_exposed_seconds(host.exposed_seconds() + report.host().exposed_seconds());
   for (const auto& [name, times] : report.passes()) {
     v1::PassTimes& total = (*rank.mutable_passes())[name];
     total.set_compute_seconds(total.compute_seconds() + times.compute_seconds());

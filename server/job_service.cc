@@ -8,6 +8,7 @@
 #include "proto/support/version.h"
 #include "server/pull_stream.h"
 #include "server/worker_list.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -118,10 +119,10 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
   if (request->has_rank()) {
     rank = request->rank();
     const absl::StatusOr<v1::JobStatus> job = jobs_.Get(*id);
-    if (job.ok() && (*rank < 0 || *rank >= job->plan().degree())) {
+    if (job.ok() && (*rank < 0 || *rank >= RanksOf(job->plan()))) {
       return Refuse<v1::LogChunk>(
           changes_, absl::NotFoundError(absl::StrCat("rank: found ", *rank, ", expected 0 to ",
-                                                     job->plan().degree() - 1, ", the ranks of ", *id)));
+                                                     RanksOf(job->plan()) - 1, ", the ranks of ", *id)));
     }
   }
   auto source = [this, id = *id, rank, follow = request->follow(), offset = request->offset()](

@@ -7,6 +7,7 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/support/status_macros.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -146,8 +147,8 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
       return absl::FailedPreconditionError(
           absl::StrCat("job ", id, " is ", StateName(status.state()), ", only a QUEUED job can be started"));
     }
-    if (static_cast<int>(placement.size()) != status.plan().degree()) {
-      return absl::InvalidArgumentError(absl::StrCat("job ", id, " has ", status.plan().degree(), " ranks, ",
+    if (static_cast<int>(placement.size()) != RanksOf(status.plan())) {
+      return absl::InvalidArgumentError(absl::StrCat("job ", id, " has ", RanksOf(status.plan()), " ranks, ",
                                                      placement.size(), " workers were given"));
     }
     next.set_attempts(next.attempts() + 1);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/job_table.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -68,7 +69,7 @@ std::vector<std::pair<std::string, int>> JobTable::Queued() const {
   std::vector<std::pair<std::string, int>> queued;
   for (const auto& [sequence, job] : jobs_) {
     const v1::JobStatus& status = job->record.status();
-    if (status.state() == v1::JobStatus::QUEUED) queued.emplace_back(status.id(), status.plan().degree());
+    if (status.state() == v1::JobStatus::QUEUED) queued.emplace_back(status.id(), RanksOf(status.plan()));
   }
   return queued;
 }

@@ -113,6 +113,9 @@ void NormalizeParallel(v1::ParallelSpec& parallel) {
   if (parallel.offload_size() == 0) {
     parallel.add_offload(v1::ParallelSpec::OFFLOAD_NONE);
   }
+  if (!parallel.has_rings()) {
+    parallel.set_rings(1);
+  }
   if (!parallel.has_recompute()) {
     parallel.set_recompute(v1::ParallelSpec::RECOMPUTE_SELECTIVE);
   }

@@ -104,10 +104,16 @@ void CheckTrain(const v1::TrainSpec& train, Problems& problems) {
          problems);
 }
 
-void CheckParallel(const v1::ParallelSpec& parallel, Problems& problems) {
+void CheckParallel(const v1::TrainSpec& train, const v1::ParallelSpec& parallel, Problems& problems) {
+  const int batches = train.sequences_per_step() / train.micro_batch();
+  Expect(parallel.rings() == 0 || batches % parallel.rings() == 0, "parallel.rings", parallel.rings(),
+         absl::StrCat("a divisor of train.sequences_per_step / train.micro_batch (", batches, ")"), problems);
   for (const int offload : parallel.offload()) {
-    Expect(parallel.offload_size() == 1 || offload == v1::ParallelSpec::OFFLOAD_ACTIVATIONS,
-           "parallel.offload", absl::StrCat("a list of ", parallel.offload_size()),
+    const bool of_list = (offload == v1::ParallelSpec::OFFLOAD_ACTIVATIONS ||
+                          offload == v1::ParallelSpec::OFFLOAD_OPTIMIZER) &&
+                         std::count(parallel.offload().begin(), parallel.offload().end(), offload) == 1;
+    Expect(parallel.offload_size() == 1 || of_list, "parallel.offload",
+           absl::StrCat("a list of ", parallel.offload_size()),
            "none or auto alone, or what is offloaded, once each", problems);
     if (!problems.empty()) return;
   }
@@ -161,7 +167,7 @@ Problems CheckJob(const v1::JobSpec& job) {
   CheckModel(job.model(), problems);
   CheckData(job.data(), job.model(), problems);
   CheckTrain(job.train(), problems);
-  CheckParallel(job.parallel(), problems);
+  CheckParallel(job.train(), job.parallel(), problems);
   if (problems.empty()) {
     CheckSizes(job, problems);
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/version.h"
 #include "server/worker_list.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -32,7 +33,7 @@ std::string StatusPage(const JobTable& jobs, const Registry& workers) {
     const v1::JobStatus& job = records[i].status();
     absl::StrAppendFormat(
         &page, "%-30s %-10s %5d %15s %10s  %s\n", job.id(), v1::JobStatus::State_Name(job.state()),
-        job.plan().degree(), absl::StrCat(job.step(), " of ", job.job().train().steps()),
+        RanksOf(job.plan()), absl::StrCat(job.step(), " of ", job.job().train().steps()),
         job.has_loss() ? absl::StrFormat("%.4f", job.loss()) : std::string("-"), job.reason());
   }
   absl::StrAppend(&page, "\n/metrics  Prometheus metrics\n/healthz  200 while this process serves\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "worker/model/plan.h"
 #include "worker/ring/partition.h"
 
@@ -23,7 +24,9 @@ std::vector<int> Doubling(int most) {
 }
 
 std::vector<int> Degrees(const v1::JobSpec& job, int devices) {
-  return job.parallel().degree() != 0 ? std::vector{job.parallel().degree()} : Doubling(std::max(1, devices));
+  const int rings = std::max(1, job.parallel().rings());
+  return job.parallel().degree() != 0 ? std::vector{job.parallel().degree()}
+                                      : Doubling(std::max(1, devices / rings));
 }
 
 std::vector<int> HeadGroupChoices(const v1::JobSpec& job) {
@@ -44,37 +47,75 @@ std::vector<int> TileRowChoices(const v1::JobSpec& job, const v1::DeviceProfile&
   return choices;
 }
 
+/// Rings that share out the step's micro-batches evenly and, with their ranks, find devices: one, and the most.
+std::vector<int> RingChoices(const v1::JobSpec& job, int degree, int devices) {
+  if (job.parallel().rings() != 0) return {job.parallel().rings()};
+  const int batches = job.train().sequences_per_step() / job.train().micro_batch();
+  int most = std::max(1, std::min(batches, devices / degree));
+  while (batches % most != 0) --most;
+  return most == 1 ? std::vector{1} : std::vector{1, most};
+}
+
 std::vector<Recompute> RecomputeChoices(const v1::JobSpec& job) {
   if (job.parallel().recompute() != v1::ParallelSpec::RECOMPUTE_AUTO) return {job.parallel().recompute()};
   return {v1::ParallelSpec::RECOMPUTE_NONE, v1::ParallelSpec::RECOMPUTE_SELECTIVE,
           v1::ParallelSpec::RECOMPUTE_FULL};
 }
 
-/// Whether what layers keep goes to the host.
-std::vector<bool> OffloadChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile) {
+bool TileMayShrink(const v1::Plan& plan) {
+  return plan.tile_rows() == 0 || plan.tile_rows() > kSmallestTile;
+}
+
+/// What goes to the host, from nothing to everything.
+struct Offloaded {
+  bool activations = false, optimizer = false;
+};
+constexpr Offloaded kEveryOffload[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+std::vector<Offloaded> OffloadChoices(const v1::JobSpec& job, const v1::DeviceProfile& profile) {
   const auto& asked = job.parallel().offload();
   const auto wants = [&](v1::ParallelSpec::Offload what) {
     return std::find(asked.begin(), asked.end(), what) != asked.end();
   };
-  if (!wants(v1::ParallelSpec::OFFLOAD_AUTO)) return {wants(v1::ParallelSpec::OFFLOAD_ACTIVATIONS)};
-  return profile.host_memory_bytes() > 0 ? std::vector{false, true} : std::vector{false};
+  if (!wants(v1::ParallelSpec::OFFLOAD_AUTO))
+    return {{wants(v1::ParallelSpec::OFFLOAD_ACTIVATIONS), wants(v1::ParallelSpec::OFFLOAD_OPTIMIZER)}};
+  if (profile.host_memory_bytes() == 0) return {{}};
+  return {std::begin(kEveryOffload), std::end(kEveryOffload)};
+}
+
+void SetOffload(v1::Plan& plan, const Offloaded& offloaded) {
+  plan.set_offload_activations(offloaded.activations);
+  plan.set_offload_optimizer(offloaded.optimizer);
+}
+
+/// The job file's setting for it.
+std::string OffloadSetting(const Offloaded& offloaded) {
+  const char* value = offloaded.activations && offloaded.optimizer ? "[activations, optimizer]"
+                      : offloaded.activations                      ? "activations"
+                      : offloaded.optimizer                        ? "optimizer"
+                                                                   : "none";
+  return absl::StrCat("parallel.offload=", value);
 }
 
 }  // namespace
 
 std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
   std::vector<v1::Plan> plans;
+  v1::Plan plan;
   for (int degree : Degrees(job, devices)) {
-    for (Recompute recompute : RecomputeChoices(job)) {
-      for (int head_groups : HeadGroupChoices(job)) {
-        for (int tile_rows : TileRowChoices(job, profile, degree)) {
-          for (bool offload : OffloadChoices(job, profile)) {
-            v1::Plan& plan = plans.emplace_back();
-            plan.set_degree(degree);
-            plan.set_recompute(recompute);
-            plan.set_head_groups(head_groups);
+    plan.set_degree(degree);
+    for (int rings : RingChoices(job, degree, devices)) {
+      plan.set_rings(rings);
+      for (Recompute recompute : RecomputeChoices(job)) {
+        plan.set_recompute(recompute);
+        for (int head_groups : HeadGroupChoices(job)) {
+          plan.set_head_groups(head_groups);
+          for (int tile_rows : TileRowChoices(job, profile, degree)) {
             plan.set_tile_rows(tile_rows);
-            plan.set_offload_activations(offload);
+            for (const Offloaded& offloaded : OffloadChoices(job, profile)) {
+              SetOffload(plan, offloaded);
+              plans.push_back(plan);
+            }
           }
         }
       }
@@ -88,6 +129,34 @@ std::vector<v1::Plan> LeastMemory(const v1::JobSpec& job, const v1::DeviceProfil
   return {all.end() - static_cast<int64_t>(OffloadChoices(job, profile).size()), all.end()};
 }
 
+namespace {
+
+/// All settings at once, where that is more than one.
+void AddAllSettings(const v1::JobSpec& job, const v1::Plan& plan, std::vector<Change>& changes) {
+  const int g = job.model().kv_heads();
+  std::vector<std::string> settings;
+  v1::Plan all = plan;
+  if (plan.head_groups() < g) {
+    all.set_head_groups(g);
+    settings.push_back(absl::StrCat("parallel.head_groups=", g));
+  }
+  if (TileMayShrink(plan)) {
+    all.set_tile_rows(kSmallestTile);
+    settings.push_back(absl::StrCat("parallel.tile_rows=", kSmallestTile));
+  }
+  if (plan.recompute() != v1::ParallelSpec::RECOMPUTE_FULL) {
+    all.set_recompute(v1::ParallelSpec::RECOMPUTE_FULL);
+    settings.emplace_back("parallel.recompute=full");
+  }
+  if (!plan.offload_activations() || !plan.offload_optimizer()) {
+    SetOffload(all, {true, true});
+    settings.push_back(OffloadSetting({true, true}));
+  }
+  if (settings.size() > 1) changes.push_back({absl::StrJoin(settings, " "), all});
+}
+
+}  // namespace
+
 std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   std::vector<Change> changes;
   const auto add = [&](const std::string& setting, auto&& change) {
@@ -98,7 +167,7 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
   if (plan.head_groups() < g) {
     add(absl::StrCat("parallel.head_groups=", g), [&](v1::Plan& changed) { changed.set_head_groups(g); });
   }
-  if (plan.tile_rows() == 0 || plan.tile_rows() > kSmallestTile) {
+  if (TileMayShrink(plan)) {
     add(absl::StrCat("parallel.tile_rows=", kSmallestTile),
         [](v1::Plan& changed) { changed.set_tile_rows(kSmallestTile); });
   }
@@ -108,27 +177,17 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
     add("parallel.recompute=" + RecomputeName(recompute),
         [&](v1::Plan& changed) { changed.set_recompute(recompute); });
   }
-  add(plan.offload_activations() ? "parallel.offload=none" : "parallel.offload=activations",
-      [&](v1::Plan& changed) { changed.set_offload_activations(!plan.offload_activations()); });
+  for (const Offloaded& offloaded : kEveryOffload) {
+    if (offloaded.activations == plan.offload_activations() && offloaded.optimizer == plan.offload_optimizer())
+      continue;
+    if (!offloaded.activations && !offloaded.optimizer) continue;  // last: below
+    add(OffloadSetting(offloaded), [&](v1::Plan& changed) { SetOffload(changed, offloaded); });
+  }
+  if (plan.offload_activations() || plan.offload_optimizer())
+    add(OffloadSetting({}), [](v1::Plan& changed) { SetOffload(changed, {}); });
+  AddAllSettings(job, plan, changes);
   for (int degree = 2 * plan.degree(); degree <= kMostDevices; degree *= 2) {
     add(absl::StrCat("parallel.degree=", degree), [&](v1::Plan& changed) { changed.set_degree(degree); });
-  }
-  // All settings at once, before more devices are asked for.
-  const auto first_degree = std::find_if(changes.begin(), changes.end(), [&](const Change& change) {
-    return change.plan.degree() != plan.degree();
-  });
-  if (first_degree - changes.begin() > 1) {
-    v1::Plan all = plan;
-    all.set_head_groups(g);
-    all.set_recompute(v1::ParallelSpec::RECOMPUTE_FULL);
-    all.set_offload_activations(true);
-    if (all.tile_rows() == 0 || all.tile_rows() > kSmallestTile) all.set_tile_rows(kSmallestTile);
-    std::string setting;
-    for (auto change = changes.begin(); change != first_degree; ++change) {
-      if (change->setting != "parallel.recompute=selective")
-        absl::StrAppend(&setting, setting.empty() ? "" : " ", change->setting);
-    }
-    changes.insert(first_degree, {setting, all});
   }
   return changes;
 }

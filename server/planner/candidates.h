@@ -13,8 +13,8 @@ namespace metp {
 
 inline constexpr int kMostDevices = 4096;  // that a search goes up to
 
-/// Every combination of what the job leaves to `auto`: degrees up to `devices`, head groups, tile rows, what is
-/// recomputed. What it fixes is one value. Never empty; sorted from least to most memory saved.
+/// Every combination of what the job leaves to `auto`: degrees, and rings of that degree, up to `devices`, head groups,
+/// tile rows, what is recomputed, what is offloaded. What it fixes is one value. Never empty; sorted from least to most memory saved.
 std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
 
 /// Of these the ones that take least memory, of the device and, where offload is open, of the host.

@@ -94,16 +94,20 @@ int64_t AttentionAtWork(const PeerShape& x) {
   return bytes;
 }
 
+/// Whose state a device holds. TP: vectors whole on every device; the position table shared out, though Megatron
+/// keeps it whole.
+int64_t Parameters(const PeerShape& x) {
+  const int64_t matrices = x.c.layers * x.layer_matrices() + x.tables();
+  const int64_t vectors = x.c.layers * x.layer_vectors() + x.final_vectors();
+  return x.tensor_parallel() ? x.Ceil(matrices) + vectors : x.Ceil(matrices + vectors);
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> PeerMemory(const PeerShape& x, int64_t workspace_bytes) {
-  const int64_t matrices = x.c.layers * x.layer_matrices() + x.tables();
-  const int64_t vectors = x.c.layers * x.layer_vectors() + x.final_vectors();
-  // TP: vectors whole on every device; the position table shared out, though Megatron keeps it whole.
-  const int64_t state =
-      x.state_bytes * (x.tensor_parallel() ? x.Ceil(matrices) + vectors : x.Ceil(matrices + vectors));
+  const int64_t state = (x.state_bytes + (x.means.offload_optimizer ? 0 : x.optimizer_bytes)) * Parameters(x);
   // Offloaded: the layer at work and the one that arrives or leaves.
-  const int64_t kept = (x.means.offload ? std::min(2, x.c.layers) : x.c.layers) * KeptInALayer(x);
+  const int64_t kept = (x.means.offload_activations ? std::min(2, x.c.layers) : x.c.layers) * KeptInALayer(x);
   // FSDP: a layer's weights, the next one's arriving (or nothing would overlap), and a layer's gradients.
   const bool gathers = !x.tensor_parallel() && x.p > 1;
   const int64_t layer = gathers ? 3 * x.e * x.layer_matrices() : 0;
@@ -130,7 +134,8 @@ std::map<std::string, int64_t> PeerMemory(const PeerShape& x, int64_t workspace_
 }
 
 int64_t PeerHostMemory(const PeerShape& x) {
-  return x.means.offload ? (x.c.layers - 1) * KeptInALayer(x) : 0;
+  const int64_t kept = x.means.offload_activations ? (x.c.layers - 1) * KeptInALayer(x) : 0;
+  return kept + (x.means.offload_optimizer ? 3 * kSum * Parameters(x) : 0);
 }
 
 int64_t SumOf(const std::map<std::string, int64_t>& bytes_by_part) {

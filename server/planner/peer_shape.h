@@ -23,7 +23,8 @@ struct PeerMeans {
   bool equal = false;
   v1::ParallelSpec::Recompute recompute = v1::ParallelSpec::RECOMPUTE_NONE;  // read where equal
   int64_t tile_rows = 0;                                                     // of MLP and loss; 0: whole
-  bool offload = false;  // what layers keep goes to host memory
+  bool offload_activations = false;  // what layers keep goes to host memory
+  bool offload_optimizer = false;    // masters and moments do
 
   /// X and what attention needs are made again in backward; METP's `none` keeps Q, K, V and X2.
   bool remakes_projections() const { return equal && recompute != v1::ParallelSpec::RECOMPUTE_NONE; }
@@ -42,7 +43,8 @@ struct PeerShape {
         S(b * s),
         n(b * Ceil(s)),
         e(profile.precision() == v1::DeviceProfile::PRECISION_BF16 ? 2 : 4),
-        state_bytes(e == 2 ? 18 : 16) {}
+        state_bytes(e == 2 ? 6 : 8),
+        optimizer_bytes(e == 2 ? 12 : 8) {}
 
   bool tensor_parallel() const { return peer == Peer::kTensor || peer == Peer::kTensorSequence; }
   bool ulysses() const { return peer == Peer::kUlysses || peer == Peer::kUlyssesChunks; }
@@ -90,7 +92,9 @@ struct PeerShape {
   const int p;
   const int64_t b, s, S, n;   // S: all tokens of a micro-batch; n: those of one device
   const int64_t e;            // bytes of a weight or activation at work
-  const int64_t state_bytes;  // of a parameter: compute weight (bf16 only), master, two moments, gradient
+  // Of a parameter: compute weight and gradient; master (where that is not the compute weight) and two moments. At
+  // work on the host the master is one of its own.
+  const int64_t state_bytes, optimizer_bytes;
 };
 
 }  // namespace metp

@@ -37,7 +37,7 @@ std::string WhyNot(const PeerShape& x) {
 
 bool Fits(const PeerShape& x, const v1::DeviceProfile& profile) {
   return SumOf(PeerMemory(x, profile.workspace_bytes())) <= UsableBytes(profile) &&
-         PeerHostMemory(x) <= profile.host_memory_bytes();
+         PeerHostMemory(x) <= ShareOfHost(profile, x.p).memory_bytes;
 }
 
 /// By bisection: memory never falls as the sequence grows.
@@ -73,7 +73,8 @@ PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const
 
 std::vector<PeerEstimate> ComparePeers(const v1::JobSpec& job, const v1::Plan& plan,
                                        const v1::DeviceProfile& profile) {
-  const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows(), plan.offload_activations()};
+  const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows(), plan.offload_activations(),
+                             plan.offload_optimizer()};
   std::vector<PeerEstimate> estimates;
   for (const auto& [peer, name] : kMethods) {
     for (const PeerMeans& means : {PeerMeans{}, as_planned})

@@ -36,10 +36,12 @@ std::string Words(const v1::Plan& plan) {
   return absl::StrCat("degree ", plan.degree(), ", ", PlanSettings(plan));
 }
 
-/// A rank's weights, masters, gradients and moments: what no setting but the degree changes.
+/// A rank's weights, masters, gradients and moments on the device.
 double StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
-  const double each = profile.precision() == v1::DeviceProfile::PRECISION_BF16 ? 18 : 16;
-  return each * MatrixParameters(MakeModelConfig(job.model())) / plan.degree();
+  const bool narrow = profile.precision() == v1::DeviceProfile::PRECISION_BF16;
+  const double everywhere = narrow ? 6 : 8;  // compute weights and gradients
+  const double shared = plan.offload_optimizer() ? 0 : narrow ? 12 : 8;  // over rings
+  return (everywhere + shared / RingsOf(plan)) * MatrixParameters(MakeModelConfig(job.model())) / plan.degree();
 }
 
 /// A device of which only the memory is known: good for counting bytes, not for seconds.
@@ -82,7 +84,9 @@ absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile
       GB(static_cast<double>(host ? cost.host_bytes : cost.peak_bytes)),
       host ? " of host memory for each device (" : " on each device (", Words(smallest), "), and a ",
       profile.name(), " has ",
-      GB(static_cast<double>(host ? profile.host_memory_bytes() : UsableBytes(profile))), " to give");
+      GB(static_cast<double>(host ? ShareOfHost(profile, RanksOf(smallest)).memory_bytes
+                                  : UsableBytes(profile))),
+      " to give");
   METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
   if (longest.tokens > 0) {
     absl::StrAppend(&text, "; the longest data.sequence_length that fits is ", longest.tokens, " (",
@@ -106,8 +110,9 @@ absl::Status DoesNotOverlap(const v1::JobSpec& job, const v1::Plan& plan, const 
       ", or at most ", LargestFullOverlapDegree(job, plan, profile), " ranks"));
 }
 
-bool Fits(const Cost& cost, const v1::DeviceProfile& profile) {
-  return cost.peak_bytes <= UsableBytes(profile) && cost.host_bytes <= profile.host_memory_bytes();
+bool Fits(const Cost& cost, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  return cost.peak_bytes <= UsableBytes(profile) &&
+         cost.host_bytes <= ShareOfHost(profile, RanksOf(plan)).memory_bytes;
 }
 
 }  // namespace
@@ -133,7 +138,7 @@ absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t m
   if (needed <= static_cast<double>(memory_bytes)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("parallel.degree: found ", plan.degree(), ", with which each rank needs at least ",
-                   GB(needed), "; of the ", plan.degree(), plan.degree() == 1 ? " worker" : " workers",
+                   GB(needed), "; of the ", RanksOf(plan), RanksOf(plan) == 1 ? " worker" : " workers",
                    " with most memory the smallest has ", GB(static_cast<double>(memory_bytes)),
                    "; expected more ranks, a shorter data.sequence_length or a smaller model"));
 }
@@ -155,7 +160,7 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
   const Costed smallest = *std::min_element(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
     return a.first.peak_bytes < b.first.peak_bytes;
   });
-  std::erase_if(all, [&](const Costed& plan) { return !Fits(plan.first, profile); });
+  std::erase_if(all, [&](const Costed& plan) { return !Fits(plan.first, plan.second, profile); });
   std::stable_sort(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
     return a.first.step_seconds < b.first.step_seconds;
   });
@@ -178,7 +183,7 @@ absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& pl
   const int64_t unit = int64_t{2} * plan.degree();  // of the zigzag split: every rank holds the same
   auto fits = [&](int64_t units) -> absl::StatusOr<bool> {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(WithSequence(job, units * unit), plan, profile));
-    return Fits(cost, profile);
+    return Fits(cost, plan, profile);
   };
   int64_t fit = 0, beyond = 1;
   while (beyond <= kMostTokens / unit) {  // double, then bisect
@@ -210,7 +215,7 @@ std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const
   for (const Change& change : Changes(job, plan)) {
     if (StateBytes(job, change.plan, profile) > UsableBytes(profile)) continue;
     const absl::StatusOr<Cost> cost = CostOf(job, change.plan, profile);
-    if (cost.ok() && Fits(*cost, profile))
+    if (cost.ok() && Fits(*cost, change.plan, profile))
       return absl::StrCat(change.setting, " (", Seconds(cost->step_seconds), " a step)");
   }
   return "";

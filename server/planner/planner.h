@@ -35,7 +35,7 @@ struct Choice {
   v1::Prediction prediction;
 };
 
-/// The fastest plan that fits, among all values of what the job leaves to `auto` (degree: up to `devices`); a
+/// The fastest plan that fits, among all values of what the job leaves to `auto` (degree times rings: up to `devices`); a
 /// note names the runner-up. With require_full_overlap only plans that overlap fully count; FailedPrecondition where
 /// none does. Where none fits ResourceExhausted: what the smallest plan needs, the longest
 /// sequence that would fit, and the cheapest change that makes the job fit.

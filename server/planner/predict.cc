@@ -4,14 +4,17 @@
 #include "server/planner/overlap.h"
 #include "server/planner/planner.h"
 #include "worker/backend/sim/profile.h"
+#include "worker/model/plan.h"
 #include "worker/rank/simulate.h"
 
 namespace metp {
 
 namespace {
 
-void AddPasses(const std::vector<PassOverlap>& overlap, const v1::StepReport& step,
-               v1::Prediction& prediction) {
+void AddPasses(std::vector<PassOverlap> overlap, const v1::StepReport& step, v1::Prediction& prediction) {
+  const auto replicas = step.passes().find(std::string(PassName(Pass::kReplicas)));
+  if (replicas != step.passes().end() && replicas->second.hops() > 0)
+    overlap.push_back({Pass::kReplicas, false, 0, 0});  // at the end of a step, beside nothing
   for (const PassOverlap& pass : overlap) {
     v1::PassPrediction& row = *prediction.add_passes();
     row.set_pass(std::string(PassName(pass.pass)));
@@ -26,18 +29,6 @@ void AddPasses(const std::vector<PassOverlap>& overlap, const v1::StepReport& st
     row.set_exposed_seconds(simulated->second.exposed_seconds());
     row.set_simulation_hides(4 * simulated->second.exposed_hops() <= simulated->second.hops());
   }
-}
-
-/// The row of the host link: a layer's bytes out and in against the layer's computing, which only the simulation
-/// knows.
-void AddOffload(const v1::StepReport& step, v1::Prediction& prediction) {
-  const auto offload = step.passes().find(std::string(PassName(Pass::kOffload)));
-  if (offload == step.passes().end() || offload->second.communication_seconds() <= 0) return;
-  v1::PassPrediction& row = *prediction.add_passes();
-  row.set_pass(offload->first);
-  row.set_verdict(false);
-  row.set_communication_seconds(offload->second.communication_seconds());
-  row.set_exposed_seconds(offload->second.exposed_seconds());
 }
 
 }  // namespace
@@ -57,18 +48,19 @@ absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& p
   *prediction.mutable_peak_bytes_by_category() = fullest->peak_bytes_by_category();
   prediction.set_usable_bytes(UsableBytes(profile));
   prediction.set_host_peak_bytes(fullest->host_peak_bytes());
-  prediction.set_host_usable_bytes(profile.host_memory_bytes());
+  const int64_t host_bytes = ShareOfHost(profile, RanksOf(plan)).memory_bytes;
+  prediction.set_host_usable_bytes(host_bytes);
   prediction.set_fits(fullest->peak_bytes() <= UsableBytes(profile) &&
-                      fullest->host_peak_bytes() <= profile.host_memory_bytes());
+                      fullest->host_peak_bytes() <= host_bytes);
   const double seconds = slowest->step_seconds();
   prediction.set_step_seconds(seconds);
   prediction.set_tokens_per_second(static_cast<double>(slowest->tokens()) / seconds);
-  prediction.set_mfu(slowest->model_flops() / seconds / (profile.peak_flops_per_second() * plan.degree()));
+  prediction.set_mfu(slowest->model_flops() / seconds / (profile.peak_flops_per_second() * RanksOf(plan)));
   for (const auto& [name, pass] : slowest->passes())
     prediction.set_exposed_seconds(prediction.exposed_seconds() + pass.exposed_seconds());
+  *prediction.mutable_host() = slowest->host();
   const std::vector<PassOverlap> overlap = OverlapOf(job, plan, profile);
   AddPasses(overlap, *slowest, prediction);
-  AddOffload(*slowest, prediction);
   prediction.set_full_overlap(FullOverlap(overlap));
   prediction.set_smallest_sequence(SmallestFullOverlapSequence(job, plan, profile));
   prediction.set_largest_degree(LargestFullOverlapDegree(job, plan, profile));

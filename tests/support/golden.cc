@@ -36,10 +36,10 @@ int64_t Golden::Counted() const {
   return counted;
 }
 
-std::vector<SequenceRows> Golden::Rows(int p, int rank, bool packed) const {
+std::vector<SequenceRows> Golden::Rows(int p, int rank, bool packed, int ring, int rings) const {
   const Zigzag split{s(), p};
   std::vector<SequenceRows> sequences;
-  for (int i = 0; i < b(); ++i) {
+  for (int i = ring; i < b(); i += rings) {
     SequenceRows& rows = sequences.emplace_back();
     const auto at = [&](const char* name, int64_t position) {
       return static_cast<int32_t>(tensors.at(name).values[i * s() + position]);
@@ -72,15 +72,22 @@ v1::TrainSpec TrainOf(const Golden& golden) {
   return train;
 }
 
+Parameters ParametersOf(const Golden& golden, const Cut& cut, Backend& backend, const Communicator& ring,
+                        const Replicas& replicas) {
+  const ParameterLayout layout(golden.config, cut.p, ring.rank(), cut.c);
+  return Parameters(backend, layout, {replicas.Own(layout.matrix_size()), cut.offload_optimizer});
+}
+
 }  // namespace
 
-GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator)
+GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator, Communicator* across)
     : golden_(golden),
       backend_(MakeCpuBackend(1, ledger_)),
       ring_(*backend_, communicator),
-      parameters_(*backend_, ParameterLayout(golden.config, cut.p, communicator.rank(), cut.c)),
+      replicas_(*backend_, across),
+      parameters_(ParametersOf(golden, cut, *backend_, communicator, replicas_)),
       transformer_(ring_, golden.config, parameters_, {cut.tiled, cut.tile_rows, cut.recompute, cut.offload}),
-      optimizer_(ring_, parameters_, TrainOf(golden)) {
+      optimizer_(ring_, replicas_, parameters_, TrainOf(golden)) {
   parameters_.Import([&](const Piece& piece, int64_t i, int64_t j) {
     return static_cast<float>(golden.tensors.at("param." + piece.name).values[i * piece.cols + j]);
   });
@@ -91,14 +98,14 @@ StepTotals GoldenRank::Gradients(bool packed) {
   backend_->Fill(loss, 0);
   parameters_.ZeroGradients();
   const TokenRows tokens =
-      MakeTokenRows(ring_, golden_.config, golden_.s(), golden_.Rows(ring_.size(), ring_.rank(), packed));
+      MakeTokenRows(ring_, golden_.config, golden_.s(), golden_.Rows(ring_.size(), ring_.rank(), packed, replicas_.rank(), replicas_.size()));
   transformer_.ForwardBackward(tokens, golden_.Counted(), loss);
   ring_.Drain(Pass::kFinish);
   return optimizer_.Reduce(loss, golden_.Counted());
 }
 
-void Collect(Parameters& parameters, const Arenas& arenas, Tensors& into) {
-  parameters.Export(arenas, [&](const Piece& piece, int64_t i, int64_t j, float value) {
+void Collect(Parameters& parameters, Parameters::What what, Tensors& into) {
+  parameters.Export(what, [&](const Piece& piece, int64_t i, int64_t j, float value) {
     auto& whole = into[piece.name];
     whole.resize(piece.rows * piece.cols, std::nan(""));
     whole[i * piece.cols + j] = value;

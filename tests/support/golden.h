@@ -28,7 +28,8 @@ struct Golden {
   int64_t s() const { return tensors.at("tokens").shape[1]; }
   int b() const { return static_cast<int>(tensors.at("tokens").shape[0]); }
   int64_t Counted() const;
-  std::vector<SequenceRows> Rows(int p, int rank, bool packed) const;
+  /// What rank `rank` of ring `ring` of `rings` has of the batch: rings take its sequences in turns.
+  std::vector<SequenceRows> Rows(int p, int rank, bool packed, int ring = 0, int rings = 1) const;
 };
 
 /// How one run cuts the work.
@@ -37,13 +38,14 @@ struct Cut {
   int64_t tile_rows = 0;
   bool tiled = false;
   Recompute recompute = Recompute::kSelective;
-  bool offload = false;
+  bool offload = false;            // activations
+  bool offload_optimizer = false;
 };
 
 /// One rank of a golden model on a CPU backend with one thread.
 class GoldenRank {
  public:
-  GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator);
+  GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator, Communicator* across = nullptr);
 
   /// Forward and backward over the whole batch at once, gradients and loss summed over ranks.
   StepTotals Gradients(bool packed);
@@ -57,15 +59,16 @@ class GoldenRank {
   MemoryLedger ledger_;
   std::unique_ptr<Backend> backend_;
   Ring ring_;
+  Replicas replicas_;
   Parameters parameters_;
   Transformer transformer_;
   Optimizer optimizer_;
 };
 
-/// Logical tensors put together from every rank's pieces (vectors are whole on every rank: the last one
+/// Logical tensors put together from every rank's own elements (vectors are whole on every rank: the last one
 /// stands).
 using Tensors = std::map<std::string, std::vector<double>>;
-void Collect(Parameters& parameters, const Arenas& arenas, Tensors& into);
+void Collect(Parameters& parameters, Parameters::What what, Tensors& into);
 
 /// Fails the current test for every tensor `prefix` + name of the golden file that differs: max|error| above
 /// 2e-5 max|reference|, or 1e-6 where the reference is zero by theory (below 1e-12).

@@ -1,18 +1,21 @@
 #pragma once
 
-// Host memory beside the device's, and the copies between the two. Copies out and copies in run on two streams of
-// their own, each in the order posted and each behind a point of the compute stream; Await makes the compute
-// stream wait for one. Nothing else orders them, so memory that a copy reads or writes must stay as it is until
-// the copy was awaited. Used from the rank's compute thread.
+// Host memory beside the device's: copies between the two, and the optimizer's work on what lives there. Copies out,
+// copies in and updates run on three streams of their own, each in the order posted, behind a point of the compute
+// stream and behind the tasks named; Await makes the compute stream wait for one. Nothing else orders them, so
+// memory that a task reads or writes must stay as it is until it, or a task behind it, was awaited. Used from the
+// rank's compute thread.
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "worker/backend/tensor.h"
 #include "worker/telemetry/ledger.h"
 
 namespace metp {
 
+struct AdamWStep;
 struct Event;
 class HostLink;
 
@@ -38,15 +41,18 @@ class HostBlock {
   int64_t bytes_ = 0;
 };
 
-/// A copy posted; valid for the link that gave it.
-struct CopyId {
-  bool in = false;  // host to device
-  uint64_t number = 0;
+/// What was posted to one of the link's streams; valid for the link that gave it. A default one is done.
+struct HostTask {
+  enum Stream : uint8_t { kOut, kIn, kUpdate };
+  Stream stream = kOut;
+  uint64_t number = 0;  // counts from 1
 };
+inline constexpr int kHostStreams = 3;
 
-/// Since they were last taken: seconds that copies took, and for which the compute stream stood waiting for one.
+/// Since they were last taken: seconds that copies and updates took, and for which the compute stream stood waiting
+/// for any.
 struct HostLinkTimes {
-  double copying = 0, exposed = 0;
+  double copying = 0, updating = 0, exposed = 0;
 };
 
 class HostLink {
@@ -56,9 +62,16 @@ class HostLink {
   /// Throws StepError(ResourceExhausted).
   HostBlock Allocate(int64_t bytes);
   /// All of `from`, contiguous, to the start of `to`; and back.
-  virtual CopyId CopyOut(const Matrix& from, const HostBlock& to, const Event& after) = 0;
-  virtual CopyId CopyIn(const HostBlock& from, const Matrix& to, const Event& after) = 0;
-  virtual void Await(CopyId copy) = 0;
+  virtual HostTask CopyOut(const Matrix& from, const HostBlock& to, const Event& after,
+                           const std::vector<HostTask>& behind = {}) = 0;
+  virtual HostTask CopyIn(const HostBlock& from, const Matrix& to, const Event& after,
+                          const std::vector<HostTask>& behind = {}) = 0;
+  /// Backend::AdamW on the host, on the first `elements` of each block, fp32. `narrow`, unless null, also gets the
+  /// new weights, rounded to bf16.
+  virtual HostTask AdamW(const AdamWStep& step, int64_t elements, const HostBlock& g, const HostBlock& m,
+                         const HostBlock& v, const HostBlock& w, const HostBlock* narrow,
+                         const std::vector<HostTask>& behind) = 0;
+  virtual void Await(HostTask task) = 0;
   virtual HostLinkTimes TakeTimes() = 0;
 
   /// What is held on the host.

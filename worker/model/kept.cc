@@ -37,7 +37,7 @@ void KeptLayers::Leave(Layer& layer) {
   for (Tensor* tensor : Tensors(layer.device)) {
     const Matrix& x = tensor->view();
     HostBlock block = link.Allocate(x.bytes());
-    const CopyId copy = link.CopyOut(x, block, after);
+    const HostTask copy = link.CopyOut(x, block, after);
     layer.host.push_back({x.rows, x.cols, x.type, std::move(block), copy});
   }
 }

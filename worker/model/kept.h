@@ -42,7 +42,7 @@ class KeptLayers {
     int64_t rows, cols;
     DType type;
     HostBlock host;
-    CopyId copy;  // out, later in
+    HostTask copy;  // out, later in
   };
   struct Layer {
     KeptLayer device;

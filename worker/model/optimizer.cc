@@ -5,22 +5,29 @@
 
 namespace metp {
 
-Optimizer::Optimizer(Ring& ring, Parameters& parameters, const v1::TrainSpec& train)
+Optimizer::Optimizer(Ring& ring, Replicas& replicas, Parameters& parameters, const v1::TrainSpec& train)
     : ring_(ring),
+      replicas_(replicas),
       backend_(ring.backend()),
       parameters_(parameters),
       train_(train),
       totals_(backend_.Allocate(1, 2, DType::kF64, MemoryCategory::kWorkspace)) {}
 
+void Optimizer::AllReduce(const Matrix& values) {
+  ThrowIfError(ring_.communicator().AllReduce(values));
+  replicas_.AllReduce(values);
+}
+
 StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
-  Arenas& gradients = parameters_.gradient_arenas();
-  ThrowIfError(ring_.communicator().AllReduce(gradients.vectors));
+  const Range own = parameters_.own();
+  AllReduce(parameters_.gradient_vectors());
+  replicas_.ReduceScatter(parameters_.gradient_matrices());
   backend_.Fill(totals_, 0);
   backend_.Copy(loss, totals_->Cols(0, 1));
-  backend_.SumSquares(gradients.matrices, totals_->Cols(1, 2));
-  if (ring_.rank() == 0)
-    backend_.SumSquares(gradients.vectors, totals_->Cols(1, 2));  // whole on every rank: counted once
-  ThrowIfError(ring_.communicator().AllReduce(totals_));
+  backend_.SumSquares(parameters_.gradient_matrices().Cols(own.begin, own.end), totals_->Cols(1, 2));
+  if (ring_.rank() == 0 && replicas_.rank() == 0)
+    backend_.SumSquares(parameters_.gradient_vectors(), totals_->Cols(1, 2));  // whole everywhere: counted once
+  AllReduce(totals_);
   double totals[2];
   backend_.CopyToHost(totals_, totals);
   return {counted == 0 ? 0 : totals[0] / static_cast<double>(counted), std::sqrt(totals[1])};
@@ -40,13 +47,10 @@ void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) 
   update.gradient_scale =
       clip > 0 ? static_cast<float>(std::min(1.0, clip / (totals.grad_norm + 1e-6))) : 1.0f;
 
-  update.weight_decay = static_cast<float>(train_.weight_decay());
-  backend_.AdamW(update, parameters_.gradient_arenas().matrices, parameters_.first_moments().matrices,
-                 parameters_.second_moments().matrices, parameters_.weight_arenas().matrices);
-  update.weight_decay = 0;
-  backend_.AdamW(update, parameters_.gradient_arenas().vectors, parameters_.first_moments().vectors,
-                 parameters_.second_moments().vectors, parameters_.weight_arenas().vectors);
-  parameters_.PublishWeights();
+  AdamWStep decayed = update;
+  decayed.weight_decay = static_cast<float>(train_.weight_decay());
+  parameters_.Update(decayed, update);
+  replicas_.Gather(parameters_.weight_matrices());
 }
 
 }  // namespace metp

@@ -1,5 +1,6 @@
 #include "worker/model/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -8,19 +9,7 @@ namespace metp {
 
 namespace {
 
-Arenas Allocate(Backend& backend, const ParameterLayout& layout, MemoryCategory category) {
-  Arenas arenas;
-  arenas.matrices = backend.Allocate(1, layout.matrix_size(), DType::kF32, category);
-  arenas.vectors = backend.Allocate(1, layout.vector_size(), DType::kF32, category);
-  return arenas;
-}
-
 bool ComputesInF32(const Backend& backend) { return backend.activation() == DType::kF32; }
-
-void Zero(Backend& backend, const Arenas& arenas) {
-  backend.Fill(arenas.matrices, 0);
-  backend.Fill(arenas.vectors, 0);
-}
 
 /// SplitMix64's output function: a bijection that spreads every input bit (Steele, Lea, Flood 2014).
 uint64_t Mix(uint64_t x) {
@@ -48,30 +37,52 @@ std::string Leaf(const std::string& name) { return name.substr(name.rfind('.') +
 
 }  // namespace
 
-Parameters::Parameters(Backend& backend, const ParameterLayout& layout)
-    : backend_(backend),
-      layout_(layout),
-      weights_(Allocate(backend, layout,
-                        ComputesInF32(backend) ? MemoryCategory::kWeights : MemoryCategory::kOptimizer)),
-      gradients_(Allocate(backend, layout, MemoryCategory::kGradients)),
-      first_(Allocate(backend, layout, MemoryCategory::kOptimizer)),
-      second_(Allocate(backend, layout, MemoryCategory::kOptimizer)),
-      compute_matrices_(
-          ComputesInF32(backend)
-              ? Tensor()
-              : backend.Allocate(1, layout.matrix_size(), backend.activation(), MemoryCategory::kWeights)),
-      weight_view_(
-          layout.View(ComputesInF32(backend) ? weights_.matrices : compute_matrices_, weights_.vectors)),
-      gradient_view_(layout.View(gradients_.matrices, gradients_.vectors)) {
-  Zero(backend_, gradients_);
-  Zero(backend_, first_);
-  Zero(backend_, second_);
+Parameters::Parameters(Backend& backend, const ParameterLayout& layout, const StateOptions& options)
+    : backend_(backend), layout_(layout), own_(options.own.value_or(Range{0, layout.matrix_size()})) {
+  constexpr MemoryCategory kOptimizer = MemoryCategory::kOptimizer;
+  const auto allocate = [&](int64_t size, DType type, MemoryCategory category) {
+    return backend_.Allocate(1, size, type, category);
+  };
+  weights_ = allocate(layout_.matrix_size(), backend_.activation(), MemoryCategory::kWeights);
+  gradients_ = allocate(layout_.matrix_size(), DType::kF32, MemoryCategory::kGradients);
+  for (const What what : {kMasters, kGradients, kFirstMoments, kSecondMoments}) {
+    const MemoryCategory category = what == kMasters     ? MemoryCategory::kWeights
+                                    : what == kGradients ? MemoryCategory::kGradients
+                                                         : kOptimizer;
+    vectors_[what] = allocate(layout_.vector_size(), DType::kF32, category);
+    backend_.Fill(vectors_[what], 0);
+  }
+  if (options.on_host) {
+    host_.emplace(backend_, own_.size());
+  } else {
+    if (!ComputesInF32(backend_)) state_[kMasters] = allocate(own_.size(), DType::kF32, kOptimizer);
+    for (const What what : {kFirstMoments, kSecondMoments}) {
+      state_[what] = allocate(own_.size(), DType::kF32, kOptimizer);
+      backend_.Fill(state_[what], 0);
+    }
+  }
+  weight_view_ = layout_.View(weights_, vectors_[kMasters]);
+  gradient_view_ = layout_.View(gradients_, vectors_[kGradients]);
+  ZeroGradients();
 }
 
-void Parameters::ZeroGradients() { Zero(backend_, gradients_); }
+void Parameters::ZeroGradients() {
+  backend_.Fill(gradients_, 0);
+  backend_.Fill(vectors_[kGradients], 0);
+}
 
-void Parameters::PublishWeights() {
-  if (!ComputesInF32(backend_)) backend_.Copy(weights_.matrices, compute_matrices_);
+void Parameters::Update(const AdamWStep& matrices, const AdamWStep& vectors) {
+  const Matrix weights = Own(weights_), gradients = Own(gradients_);
+  if (host_) {
+    host_->Update(matrices, gradients, weights);
+  } else if (ComputesInF32(backend_)) {
+    backend_.AdamW(matrices, gradients, state_[kFirstMoments], state_[kSecondMoments], weights);
+  } else {
+    backend_.AdamW(matrices, gradients, state_[kFirstMoments], state_[kSecondMoments], state_[kMasters]);
+    backend_.Copy(state_[kMasters], weights);
+  }
+  backend_.AdamW(vectors, vectors_[kGradients], vectors_[kFirstMoments], vectors_[kSecondMoments],
+                 vectors_[kMasters]);
 }
 
 void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t)>& value) {
@@ -86,22 +97,52 @@ void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t
       }
     }
   }
-  backend_.CopyFromHost(matrices.data(), weights_.matrices);
-  backend_.CopyFromHost(vectors.data(), weights_.vectors);
-  PublishWeights();
+  backend_.CopyFromHost(vectors.data(), vectors_[kMasters]);
+  ImportMatrices(matrices.data());
 }
 
-void Parameters::Export(const Arenas& arenas,
+void Parameters::ImportMatrices(const float* values) {
+  if (ComputesInF32(backend_)) {
+    backend_.CopyFromHost(values, weights_);
+  } else {
+    for (int64_t begin = 0; begin < layout_.matrix_size(); begin += HostState::kShardElements) {
+      const int64_t end = std::min(begin + HostState::kShardElements, layout_.matrix_size());
+      const Tensor wide = backend_.Allocate(1, end - begin, DType::kF32, MemoryCategory::kTransient);
+      backend_.CopyFromHost(values + begin, wide);
+      backend_.Copy(wide, weights_->Cols(begin, end));
+    }
+  }
+  if (host_) {
+    host_->Import(values + own_.begin);
+  } else if (!ComputesInF32(backend_)) {
+    backend_.CopyFromHost(values + own_.begin, state_[kMasters]);
+  }
+}
+
+void Parameters::Export(What what,
                         const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const {
-  std::vector<float> matrices(layout_.matrix_size()), vectors(layout_.vector_size());
-  backend_.CopyToHost(arenas.matrices, matrices.data());
-  backend_.CopyToHost(arenas.vectors, vectors.data());
+  std::vector<float> matrices(own_.size()), vectors(layout_.vector_size());
+  backend_.CopyToHost(vectors_[what], vectors.data());
+  if (what == kGradients) {
+    backend_.CopyToHost(Own(gradients_), matrices.data());
+  } else if (host_) {
+    host_->Export(what == kMasters        ? HostState::Part::kMasters
+                  : what == kFirstMoments ? HostState::Part::kFirstMoments
+                                          : HostState::Part::kSecondMoments,
+                  matrices.data());
+  } else {
+    const bool are_weights = what == kMasters && ComputesInF32(backend_);
+    backend_.CopyToHost(are_weights ? Own(weights_) : state_[what].view(), matrices.data());
+  }
   for (const Piece& piece : layout_.pieces()) {
-    const float* at = (piece.matrix ? matrices : vectors).data() + piece.offset;
     for (int64_t i = 0; i < piece.row.size(); ++i) {
       for (int64_t j = 0; j < piece.col.size(); ++j) {
-        visit(piece, piece.row.begin + i, piece.col.begin + j,
-              at[i * piece.row_stride + j * piece.col_stride]);
+        const int64_t at = piece.offset + i * piece.row_stride + j * piece.col_stride;
+        if (!piece.matrix) {
+          visit(piece, piece.row.begin + i, piece.col.begin + j, vectors[at]);
+        } else if (own_.begin <= at && at < own_.end) {
+          visit(piece, piece.row.begin + i, piece.col.begin + j, matrices[at - own_.begin]);
+        }
       }
     }
   }

@@ -1,49 +1,61 @@
 #pragma once
 
-// The memory behind a layout on one rank: weights, gradients, AdamW moments, each a matrix arena and a vector
-// arena.
+// The memory behind a layout on one rank. Matrices: the weights that compute reads and the gradients, whole; the fp32
+// masters and AdamW's moments of this rank's own elements only (data-parallel rings share them out), on the device
+// or on the host. Where compute is in fp32 and the masters stay on the device, the weights are the masters. Vectors:
+// everything, fp32, on every rank.
 
 #include <functional>
-#include <string>
+#include <optional>
+#include <vector>
 
 #include "worker/backend/backend.h"
+#include "worker/model/host_state.h"
 #include "worker/model/layout.h"
 
 namespace metp {
 
-struct Arenas {
-  Tensor matrices, vectors;  // flat fp32
+struct StateOptions {
+  std::optional<Range> own;  // elements of the matrix arena whose state is kept here; all
+  bool on_host = false;
 };
 
 class Parameters {
  public:
-  Parameters(Backend& backend, const ParameterLayout& layout);
+  Parameters(Backend& backend, const ParameterLayout& layout, const StateOptions& options = {});
 
   const ParameterLayout& layout() const { return layout_; }
   /// What compute reads: matrices of the backend's activation type.
   const ModelView& weights() const { return weight_view_; }
   const ModelView& gradients() const { return gradient_view_; }
-  /// The fp32 weights that training updates; PublishWeights makes compute see a change.
-  Arenas& weight_arenas() { return weights_; }
-  Arenas& gradient_arenas() { return gradients_; }
-  Arenas& first_moments() { return first_; }
-  Arenas& second_moments() { return second_; }
+  /// The matrices of the two, flat, [1, layout().matrix_size()], and the gradients' vectors.
+  const Matrix& weight_matrices() const { return weights_; }
+  const Matrix& gradient_matrices() const { return gradients_; }
+  const Matrix& gradient_vectors() const { return vectors_[kGradients]; }
+  Range own() const { return own_; }
 
   void ZeroGradients();
-  /// Where compute is not in fp32, casts the weights into the copy that it reads.
-  void PublishWeights();
+  /// One AdamW update of the own elements, and of the vectors, by their gradients. The weights of elements that are
+  /// not own stay as they were.
+  void Update(const AdamWStep& matrices, const AdamWStep& vectors);
 
   /// Sets every weight to value(piece, i, j), (i, j) counting over the whole logical tensor.
   void Import(const std::function<float(const Piece&, int64_t, int64_t)>& value);
-  /// Reads this rank's part of a set of arenas back: visit(piece, i, j, value) for every element.
-  void Export(const Arenas& arenas,
-              const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const;
+  enum What { kMasters, kGradients, kFirstMoments, kSecondMoments };
+  /// Reads the own elements and the vectors back: visit(piece, i, j, value) for each.
+  void Export(What what, const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const;
 
  private:
+  void ImportMatrices(const float* values);
+  Matrix Own(const Matrix& flat) const { return flat.Cols(own_.begin, own_.end); }
+
   Backend& backend_;
   const ParameterLayout layout_;
-  Arenas weights_, gradients_, first_, second_;
-  Tensor compute_matrices_;  // empty in fp32: compute reads the weights themselves
+  const Range own_;
+  Tensor weights_, gradients_;
+  Tensor state_[4];    // by What, own elements; empty for gradients, and where the state is not here
+  Tensor vectors_[4];  // by What
+  std::optional<HostState> host_;
   ModelView weight_view_, gradient_view_;
 };
 

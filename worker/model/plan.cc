@@ -9,7 +9,9 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   const v1::ParallelSpec& parallel = job.parallel();
   const int g = job.model().kv_heads();
   v1::Plan plan;
-  plan.set_degree(parallel.degree() == 0 ? std::max(1, workers) : parallel.degree());
+  plan.set_rings(std::max(1, parallel.rings()));
+  plan.set_degree(parallel.degree() == 0 ? std::max(1, workers / plan.rings()) : parallel.degree());
+  if (parallel.rings() == 0) plan.add_notes("rings auto: 1, for want of a device profile");
   if (parallel.degree() == 0)
     plan.add_notes("degree auto: " + std::to_string(plan.degree()) + ", all there are");
 
@@ -29,10 +31,12 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   const bool auto_recompute = parallel.recompute() == v1::ParallelSpec::RECOMPUTE_AUTO;
   plan.set_recompute(auto_recompute ? v1::ParallelSpec::RECOMPUTE_SELECTIVE : parallel.recompute());
   if (auto_recompute) plan.add_notes("recompute auto: selective, for want of a device profile");
-  const auto& offload = parallel.offload();
-  plan.set_offload_activations(
-      std::count(offload.begin(), offload.end(), v1::ParallelSpec::OFFLOAD_ACTIVATIONS) > 0);
-  if (std::count(offload.begin(), offload.end(), v1::ParallelSpec::OFFLOAD_AUTO) > 0)
+  const auto offloads = [&](v1::ParallelSpec::Offload what) {
+    return std::count(parallel.offload().begin(), parallel.offload().end(), what) > 0;
+  };
+  plan.set_offload_activations(offloads(v1::ParallelSpec::OFFLOAD_ACTIVATIONS));
+  plan.set_offload_optimizer(offloads(v1::ParallelSpec::OFFLOAD_OPTIMIZER));
+  if (offloads(v1::ParallelSpec::OFFLOAD_AUTO))
     plan.add_notes("offload auto: none, for want of a device profile");
   return plan;
 }
@@ -48,11 +52,18 @@ std::string RecomputeName(v1::ParallelSpec::Recompute recompute) {
   }
 }
 
+std::string OffloadName(const v1::Plan& plan) {
+  if (!plan.offload_activations()) return plan.offload_optimizer() ? "optimizer" : "";
+  return plan.offload_optimizer() ? "activations and optimizer" : "activations";
+}
+
 std::string PlanSettings(const v1::Plan& plan) {
-  return std::to_string(plan.head_groups()) + (plan.head_groups() == 1 ? " head group" : " head groups") +
+  const std::string offload = OffloadName(plan);
+  return (RingsOf(plan) == 1 ? "" : std::to_string(RingsOf(plan)) + " rings, ") +
+         std::to_string(plan.head_groups()) + (plan.head_groups() == 1 ? " head group" : " head groups") +
          ", tile rows " + (plan.tile_rows() == 0 ? "whole" : std::to_string(plan.tile_rows())) +
          ", recompute " + RecomputeName(plan.recompute()) +
-         (plan.offload_activations() ? ", offload activations" : "");
+         (offload.empty() ? "" : ", offload " + offload);
 }
 
 }  // namespace metp

@@ -10,15 +10,22 @@
 
 namespace metp {
 
-/// `job`: normalized and valid. Degree auto: `workers`, all there are; head groups auto: one per rank, as far as the key/value
+/// `job`: normalized and valid. Degree auto: `workers`, all there are, over the rings; rings auto: one; head groups auto: one per rank, as far as the key/value
 /// heads go (more than kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows; recompute
 /// auto: selective.
 v1::Plan ResolvePlan(const v1::JobSpec& job, int workers = 1);
 
+/// Data-parallel rings of a plan, and the ranks of all of them.
+inline int RingsOf(const v1::Plan& plan) { return plan.rings() < 1 ? 1 : plan.rings(); }
+inline int RanksOf(const v1::Plan& plan) { return plan.degree() * RingsOf(plan); }
+
 /// "none", "selective" or "full".
 std::string RecomputeName(v1::ParallelSpec::Recompute recompute);
 
-/// What a plan sets beside its degree: "8 head groups, tile rows 4096, recompute full, offload activations".
+/// What a plan offloads: "activations and optimizer", or empty.
+std::string OffloadName(const v1::Plan& plan);
+
+/// What a plan sets beside its degree: "2 rings, 8 head groups, tile rows 4096, recompute full, offload activations".
 std::string PlanSettings(const v1::Plan& plan);
 
 /// Rows of an MLP or loss tile where the job leaves them open: wide enough for full speed of the products on

@@ -17,6 +17,23 @@
 
 namespace metp {
 
+/// A part of a rendezvous that several rings share.
+class PrefixRendezvous final : public Rendezvous {
+ public:
+  /// `all` must outlive it.
+  PrefixRendezvous(Rendezvous& all, std::string prefix) : all_(all), prefix_(std::move(prefix)) {}
+  absl::Status Put(const std::string& key, const std::string& value) override {
+    return all_.Put(prefix_ + key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return all_.Get(prefix_ + key, timeout);
+  }
+
+ private:
+  Rendezvous& all_;
+  const std::string prefix_;
+};
+
 /// One key-value space for threads of one process. Any thread.
 class LocalRendezvous final : public Rendezvous {
  public:

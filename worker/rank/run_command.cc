@@ -36,10 +36,11 @@ int Run(const Arguments& arguments) {
   if (!job.ok()) return Fail(job.status(), 2);
 
   const bool sim = arguments.backend == "sim";
-  if (!sim && job->parallel().degree() > kMostRanks) {
+  const int64_t ranks = int64_t{job->parallel().degree()} * std::max(1, job->parallel().rings());
+  if (!sim && ranks > kMostRanks) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "parallel.degree",
-                                 "found " + std::to_string(job->parallel().degree()) + ", expected at most " +
-                                     std::to_string(kMostRanks) + " ranks on one machine"),
+                                 "found " + std::to_string(ranks) + " ranks in all rings, expected at most " +
+                                     std::to_string(kMostRanks) + " on one machine"),
                 2);
   }
   // Bad data is said before anything is started, with its place in the job file. A simulation reads none.
@@ -51,7 +52,7 @@ int Run(const Arguments& arguments) {
   }
 
   RunRequest request{*job, ResolvePlan(*job), arguments.threads};
-  if (request.threads == 0) request.threads = DefaultThreads(request.plan.degree());
+  if (request.threads == 0) request.threads = DefaultThreads(RanksOf(request.plan));
   const bool json = arguments.output == "json";
   if (!json) {
     for (const std::string& note : request.plan.notes()) std::cerr << "plan: " << note << "\n";
@@ -67,7 +68,7 @@ int Run(const Arguments& arguments) {
   absl::StatusOr<RunRecord> record = absl::UnknownError("not run");
   if (sim) {
     const absl::StatusOr<v1::DeviceProfile> profile =
-        arguments.profile == "local" ? ProbeThisMachine(request.plan.degree(), request.threads)
+        arguments.profile == "local" ? ProbeThisMachine(RanksOf(request.plan), request.threads)
                                      : LoadProfile(arguments.profile);
     if (!profile.ok()) return Fail(profile.status(), 2);
     record = RunSim(request, *profile);

@@ -6,6 +6,7 @@
 
 #include "proto/support/mutex.h"
 #include "proto/support/status_macros.h"
+#include "worker/model/plan.h"
 #include "worker/rank/process.h"
 #include "worker/rank/rendezvous.h"
 #include "worker/rank/run.h"
@@ -26,24 +27,24 @@ class Supervisor {
   Supervisor(const RunRequest& request, const OnStep& on_step)
       : request_(request),
         on_step_(on_step),
-        p_(request.plan.degree()),
-        ended_(p_),
-        results_(p_),
-        processes_(p_) {
-    record_.steps.resize(p_);
-    record_.sgemm_flops_per_second.resize(p_);
+        ranks_(RanksOf(request.plan)),
+        ended_(ranks_),
+        results_(ranks_),
+        processes_(ranks_) {
+    record_.steps.resize(ranks_);
+    record_.sgemm_flops_per_second.resize(ranks_);
   }
 
   ~Supervisor() { StopAll(); }
 
   absl::StatusOr<RunRecord> Run(const std::string& program) {
-    for (int rank = 0; rank < p_; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       METP_ASSIGN_OR_RETURN(auto process, Spawn(program, rank));
       MutexLock lock(mutex_);
       processes_[rank] = std::move(process);
     }
     // A rank that is gone already is seen by its exit.
-    for (int rank = 0; rank < p_; ++rank) Order(rank).IgnoreError();
+    for (int rank = 0; rank < ranks_; ++rank) Order(rank).IgnoreError();
     AwaitEndOrFailure();
     StopAll();
     std::vector<absl::Status> statuses;
@@ -173,7 +174,7 @@ class Supervisor {
 
   const RunRequest& request_;
   const OnStep& on_step_;
-  const int p_;
+  const int ranks_;
 
   Mutex mutex_;
   CondVar changed_;

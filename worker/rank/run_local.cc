@@ -1,6 +1,7 @@
 #include <thread>
 
 #include "proto/support/status_macros.h"
+#include "worker/model/plan.h"
 #include "worker/rank/run.h"
 
 namespace metp {
@@ -19,16 +20,18 @@ absl::Status FirstCause(const std::vector<absl::Status>& statuses) {
 }
 
 absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step) {
-  const int p = request.plan.degree();
+  const int p = request.plan.degree(), rings = RingsOf(request.plan), ranks = RanksOf(request.plan);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(request.job));
-  const auto communicators = MakeLocalCommunicators(p);
+  std::vector<std::vector<std::unique_ptr<Communicator>>> ring, across;  // [ring][place], [place][ring]
+  for (int i = 0; i < rings; ++i) ring.push_back(MakeLocalCommunicators(p));
+  for (int place = 0; place < p && rings > 1; ++place) across.push_back(MakeLocalCommunicators(rings));
 
   RunRecord record;
-  record.steps.resize(p);
-  record.sgemm_flops_per_second.resize(p);
-  std::vector<absl::Status> statuses(p);
+  record.steps.resize(ranks);
+  record.sgemm_flops_per_second.resize(ranks);
+  std::vector<absl::Status> statuses(ranks);
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < p; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       v1::RankStart start;
       *start.mutable_job() = request.job;
@@ -37,10 +40,12 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       start.set_threads(request.threads);
       start.set_measure_sgemm(true);
       const absl::StatusOr<v1::RankResult> result =
-          RunRank(start, *communicators[rank], *dataset, [&](const v1::StepReport& report) {
-            record.steps[rank].push_back(report);
-            if (rank == 0) on_step(report);
-          });
+          RunRank(start,
+                  {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr}, *dataset,
+                  [&](const v1::StepReport& report) {
+                    record.steps[rank].push_back(report);
+                    if (rank == 0) on_step(report);
+                  });
       statuses[rank] = result.status();
       if (result.ok()) record.sgemm_flops_per_second[rank] = result->sgemm_flops_per_second();
     });

@@ -4,6 +4,7 @@
 #include <new>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
 #include "worker/rank/trainer.h"
 
@@ -11,39 +12,50 @@ namespace metp {
 
 namespace {
 
-absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, Communicator& communicator,
+absl::Status Barrier(const RankRings& rings) {
+  METP_RETURN_IF_ERROR(rings.ring.Barrier());
+  return rings.across == nullptr ? absl::OkStatus() : rings.across->Barrier();
+}
+
+absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings& rings,
                                      const Dataset& dataset, const OnStep& on_step) {
   MemoryLedger ledger;
   const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                        Trainer::Create(start.job(), start.plan(), *backend, communicator, &dataset));
+                        Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
   while (!trainer->done()) {
     METP_ASSIGN_OR_RETURN(const v1::StepReport report, trainer->Step());
     on_step(report);
   }
   v1::RankResult result;
   if (start.measure_sgemm()) {
-    METP_RETURN_IF_ERROR(communicator.Barrier());
+    METP_RETURN_IF_ERROR(Barrier(rings));
     result.set_sgemm_flops_per_second(MeasureSgemmFlops(start.threads()));
   }
-  METP_RETURN_IF_ERROR(communicator.Barrier());  // nobody leaves while a neighbour still needs the ring
+  METP_RETURN_IF_ERROR(Barrier(rings));  // nobody leaves while a neighbour still needs the ring
   return result;
 }
 
 }  // namespace
 
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator,
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
                                        const Dataset& dataset, const OnStep& on_step) {
   absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
   try {
-    result = Train(start, communicator, dataset, on_step);
+    result = Train(start, rings, dataset, on_step);
   } catch (const StepError& error) {  // the backend's own workspace
     result = error.status();
   } catch (const std::bad_alloc&) {
     result = absl::ResourceExhaustedError("the host has no memory left for what this rank sets up");
   }
-  if (!result.ok()) communicator.Abort(result.status());
-  return result;
+  if (result.ok()) return result;
+  rings.ring.Abort(result.status());
+  if (rings.across == nullptr) return result;
+  rings.across->Abort(result.status());
+  if (!absl::IsUnavailable(result.status()) && !absl::IsDeadlineExceeded(result.status())) return result;
+  return absl::Status(result.status().code(),
+                      absl::StrCat("ring ", start.rank() / start.plan().degree(),
+                                   ", ranks counted within it or across rings: ", result.status().message()));
 }
 
 int DefaultThreads(int ranks) {

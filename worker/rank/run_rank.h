@@ -13,12 +13,18 @@
 
 namespace metp {
 
+/// The rings that one rank is part of.
+struct RankRings {
+  Communicator& ring;              // its own, of plan.degree() ranks
+  Communicator* across = nullptr;  // the same place of every data-parallel ring; null: there is one ring
+};
+
 /// Called with each step's report, on the rank's compute thread.
 using OnStep = std::function<void(const v1::StepReport&)>;
 
-/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after the
-/// ring was ended with it so that the neighbours do not wait.
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, Communicator& communicator,
+/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after its
+/// rings were ended with it so that the neighbours do not wait.
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
                                        const Dataset& dataset, const OnStep& on_step);
 
 /// Threads for each of `ranks` ranks on this machine: cores / ranks, at least 1.

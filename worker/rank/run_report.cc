@@ -35,6 +35,19 @@ Json Passes(const std::vector<v1::StepReport>& steps) {
   return passes;
 }
 
+/// What one rank's host memory cost over all its steps.
+Json Host(const std::vector<v1::StepReport>& steps) {
+  v1::HostTimes total;
+  for (const v1::StepReport& step : steps) {
+    total.set_copy_seconds(total.copy_seconds() + step.host().copy_seconds());
+    total.set_update_seconds(total.update_seconds() + step.host().update_seconds());
+    total.set_exposed_seconds(total.exposed_seconds() + step.host().exposed_seconds());
+  }
+  return {{"copy_seconds", total.copy_seconds()},
+          {"update_seconds", total.update_seconds()},
+          {"exposed_seconds", total.exposed_seconds()}};
+}
+
 Json Rank(const std::vector<v1::StepReport>& steps) {
   const v1::StepReport last = steps.empty() ? v1::StepReport() : steps.back();
   Json categories = Json::object();
@@ -47,7 +60,8 @@ Json Rank(const std::vector<v1::StepReport>& steps) {
   for (const auto& [tag, bytes] : last.peak_bytes_by_tag()) tags[tag] = bytes;
   return {{"peak_bytes", last.peak_bytes()}, {"peak_bytes_by_category", categories},
           {"peak_bytes_by_tag", tags},       {"host_peak_bytes", last.host_peak_bytes()},
-          {"sent_bytes", last.sent_bytes()}, {"passes", Passes(steps)}};
+          {"sent_bytes", last.sent_bytes()}, {"passes", Passes(steps)},
+          {"host", Host(steps)}};
 }
 
 Json Overlap(const Json& ranks) {
@@ -55,7 +69,6 @@ Json Overlap(const Json& ranks) {
   double communication = 0, exposed = 0;
   for (const Json& rank : ranks) {
     for (const auto& [name, pass] : rank.at("passes").items()) {
-      if (name == PassName(Pass::kOffload)) continue;  // no hop
       communication += pass.at("communication_seconds").get<double>();
       exposed += pass.at("exposed_seconds").get<double>();
     }
@@ -93,10 +106,12 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   report["overlap"] = Overlap(ranks);
   report["ranks"] = std::move(ranks);
   report["degree"] = request.plan.degree();
+  report["rings"] = RingsOf(request.plan);
   report["head_groups"] = request.plan.head_groups();
   report["tile_rows"] = request.plan.tile_rows();
   report["recompute"] = RecomputeName(request.plan.recompute());
   report["offload_activations"] = request.plan.offload_activations();
+  report["offload_optimizer"] = request.plan.offload_optimizer();
   report["threads"] = request.threads;
   report["notes"] = request.plan.notes();
   return report;

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
+#include "worker/model/plan.h"
+#include "worker/rank/rendezvous.h"
 #include "worker/rank/rendezvous_link.h"
 #include "worker/rank/run_rank.h"
 
@@ -17,10 +19,12 @@ namespace {
 // A supervisor sends the start order at once; it has gone astray if this passes.
 constexpr auto kStartTimeout = std::chrono::seconds(60);
 
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(const v1::RankStart& start, Rendezvous& rendezvous) {
-  const int p = start.plan().degree();
-  if (p == 1) return std::move(MakeLocalCommunicators(1).front());
-  return MakeGlooCommunicator(start.rank(), p, start.address(), rendezvous);
+/// `rank` of a ring of `size` that is called `name` in the rendezvous.
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int size, const std::string& name,
+                                                      const std::string& address, Rendezvous& all) {
+  if (size == 1) return std::move(MakeLocalCommunicators(1).front());
+  PrefixRendezvous rendezvous(all, name);
+  return MakeGlooCommunicator(rank, size, address, rendezvous);
 }
 
 absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
@@ -30,12 +34,19 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
     return absl::Status(dataset.status().code(), absl::StrCat("data.source: ", dataset.status().message()));
   }
   ChannelRendezvous rendezvous(link);
-  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator, Connect(start, rendezvous));
+  const int p = start.plan().degree(), rings = RingsOf(start.plan());
+  const int ring = start.rank() / p, place = start.rank() % p;
+  METP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Communicator> communicator,
+      Connect(place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
+  METP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Communicator> across,
+      Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous));
   v1::FromRank message;
-  message.set_started(absl::StrCat("rank ", start.rank(), " of ", start.plan().degree(), ", cpu, ",
+  message.set_started(absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", cpu, ",
                                    start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));
-  return RunRank(start, *communicator, **dataset, [&](const v1::StepReport& report) {
+  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, [&](const v1::StepReport& report) {
     v1::FromRank step;
     *step.mutable_step() = report;
     link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself

@@ -4,7 +4,9 @@
 #include <map>
 
 #include "proto/support/status_macros.h"
+#include "worker/backend/sim/profile.h"
 #include "worker/comm/sim/sim_communicator.h"
+#include "worker/model/plan.h"
 #include "worker/rank/trainer.h"
 
 namespace metp {
@@ -14,10 +16,13 @@ namespace {
 absl::StatusOr<v1::StepReport> Simulate(const v1::JobSpec& job, const v1::Plan& plan,
                                         const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
   MemoryLedger ledger;
-  sim::SimBackend backend(profile, ledger);
-  sim::SimCommunicator communicator(backend, profile, rank, plan.degree());
+  v1::DeviceProfile own = profile;
+  own.set_host_bytes_per_second(ShareOfHost(profile, RanksOf(plan)).bytes_per_second);
+  sim::SimBackend backend(own, ledger);
+  sim::SimCommunicator communicator(backend, sim::RingLink(profile, plan.degree()), rank, plan.degree());
+  sim::SimCommunicator across(backend, sim::RingLink(profile, RanksOf(plan)), 0, RingsOf(plan));
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                        Trainer::Create(job, plan, backend, communicator, nullptr));
+                        Trainer::Create(job, plan, backend, communicator, &across, nullptr));
   trainer->set_timeline(timeline);
   return trainer->Step();
 }
@@ -43,12 +48,13 @@ void Extrapolate(const v1::StepReport& one, double more, v1::StepReport& two) {
 
 absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
                                             const v1::DeviceProfile& profile, int rank, Timeline* timeline) {
-  const int batches = job.train().sequences_per_step() / job.train().micro_batch();
+  const int rings = RingsOf(plan), unit = rings * job.train().micro_batch();  // sequences
+  const int batches = job.train().sequences_per_step() / unit;
   if (batches <= 2) return Simulate(job, plan, profile, rank, timeline);
   v1::JobSpec fewer = job;  // all micro-batches after the first are alike
-  fewer.mutable_train()->set_sequences_per_step(job.train().micro_batch());
+  fewer.mutable_train()->set_sequences_per_step(unit);
   METP_ASSIGN_OR_RETURN(const v1::StepReport one, Simulate(fewer, plan, profile, rank, nullptr));
-  fewer.mutable_train()->set_sequences_per_step(2 * job.train().micro_batch());
+  fewer.mutable_train()->set_sequences_per_step(2 * unit);
   METP_ASSIGN_OR_RETURN(v1::StepReport report, Simulate(fewer, plan, profile, rank, timeline));
   Extrapolate(one, batches - 2, report);
   return report;

@@ -16,7 +16,7 @@ namespace metp {
 
 /// Micro-batches after the second are not simulated: they cost what the second did.
 ///
-/// What rank `rank` of `plan` would report of its first step, losses aside. Memory is counted even beyond what
+/// What rank `rank` of the first ring of `plan` would report of its first step, losses aside. Memory is counted even beyond what
 /// the device has. `job`: normalized and valid; `profile`: complete and valid. `timeline`, unless null,
 /// receives what its streams did.
 absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Plan& plan,
@@ -28,7 +28,8 @@ absl::StatusOr<v1::StepReport> SimulateRank(const v1::JobSpec& job, const v1::Pl
 /// order in which uneven parts pass by.
 std::vector<int> RepresentativeRanks(const v1::JobSpec& job, int degree);
 
-/// Reports of all ranks, each representative simulated once.
+/// Reports of all ranks of the first ring, each representative simulated once; other rings' hold no more and take no
+/// longer.
 absl::StatusOr<std::vector<v1::StepReport>> SimulateStep(const v1::JobSpec& job, const v1::Plan& plan,
                                                          const v1::DeviceProfile& profile);
 

@@ -24,29 +24,34 @@ Recompute RecomputeOf(const v1::Plan& plan) {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const v1::JobSpec& job, const v1::Plan& plan,
                                                          Backend& backend, Communicator& communicator,
-                                                         const Dataset* dataset) {
+                                                         Communicator* across, const Dataset* dataset) {
   try {
-    return std::unique_ptr<Trainer>(new Trainer(job, plan, backend, communicator, dataset));
+    return std::unique_ptr<Trainer>(new Trainer(job, plan, backend, communicator, across, dataset));
   } catch (const StepError& error) {
     return error.status();
   }
 }
 
 Trainer::Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
-                 const Dataset* dataset)
+                 Communicator* across, const Dataset* dataset)
     : job_(job),
       config_(MakeModelConfig(job.model())),
       backend_(backend),
       dataset_(dataset),
       ring_(backend, communicator),
-      parameters_(backend,
-                  ParameterLayout(config_, communicator.size(), communicator.rank(), plan.head_groups())),
+      replicas_(backend, across),
+      parameters_(MakeParameters(plan)),
       transformer_(ring_, config_, parameters_,
                    {job.parallel().attention() == v1::ParallelSpec::ATTENTION_TILED, plan.tile_rows(),
                     RecomputeOf(plan), plan.offload_activations()}),
-      optimizer_(ring_, parameters_, job.train()),
+      optimizer_(ring_, replicas_, parameters_, job.train()),
       loss_(backend.Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace)) {
   InitializeWeights(parameters_, config_, static_cast<uint64_t>(job.train().seed()));
+}
+
+Parameters Trainer::MakeParameters(const v1::Plan& plan) {
+  const ParameterLayout layout(config_, ring_.size(), ring_.rank(), plan.head_groups());
+  return Parameters(backend_, layout, {replicas_.Own(layout.matrix_size()), plan.offload_optimizer()});
 }
 
 SequenceRows Trainer::ReadSequence(int64_t k) const {
@@ -68,7 +73,8 @@ StepTotals Trainer::RunStep(double learning_rate) {
   const int64_t counted = s * sequences;  // every token of a training sequence has a target
   backend_.Fill(loss_, 0);
   parameters_.ZeroGradients();
-  for (int first = 0; first < sequences; first += micro_batch) {
+  const int ring = replicas_.rank(), rings = replicas_.size();  // rings take turns with the micro-batches
+  for (int first = ring * micro_batch; first < sequences; first += rings * micro_batch) {
     std::vector<SequenceRows> batch;
     for (int i = first; i < first + micro_batch; ++i) {
       batch.push_back(ReadSequence(static_cast<int64_t>(step_) * sequences + i));
@@ -105,7 +111,7 @@ absl::StatusOr<v1::StepReport> Trainer::Step() {
 v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, double seconds) {
   const int64_t s = job_.data().sequence_length(), sequences = job_.train().sequences_per_step();
   v1::StepReport report;
-  report.set_rank(ring_.rank());
+  report.set_rank(replicas_.rank() * ring_.size() + ring_.rank());
   report.set_step(step_);
   report.set_loss(totals.loss);
   report.set_grad_norm(totals.grad_norm);
@@ -114,8 +120,12 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
   report.set_tokens(s * sequences);
   report.set_model_flops(ModelFlops(config_, s) * static_cast<double>(sequences));
   PassTable passes = ring_.TakeTimes();
-  const HostLinkTimes offload = backend_.host_link().TakeTimes();
-  passes[static_cast<int>(Pass::kOffload)] = {0, offload.copying, offload.exposed, 0, 0, 0};
+  const int replicas = static_cast<int>(Pass::kReplicas);
+  passes[replicas] = replicas_.TakeTimes()[replicas];
+  const HostLinkTimes host = backend_.host_link().TakeTimes();
+  report.mutable_host()->set_copy_seconds(host.copying);
+  report.mutable_host()->set_update_seconds(host.updating);
+  report.mutable_host()->set_exposed_seconds(host.exposed);
   for (int i = 0; i < kPasses; ++i) {
     v1::PassTimes& times = (*report.mutable_passes())[std::string(PassName(static_cast<Pass>(i)))];
     times.set_compute_seconds(passes[i].compute);
@@ -134,7 +144,7 @@ v1::StepReport Trainer::Report(const StepTotals& totals, double learning_rate, d
   for (const auto& [tag, bytes] : backend_.ledger().tag_peaks())
     (*report.mutable_peak_bytes_by_tag())[tag] = bytes;
   report.set_peak_bytes(backend_.ledger().peak_total());
-  report.set_sent_bytes(ring_.sent_bytes());
+  report.set_sent_bytes(ring_.sent_bytes() + replicas_.sent_bytes());
   report.set_host_peak_bytes(backend_.host_link().ledger().peak_total());
   return report;
 }

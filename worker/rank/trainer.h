@@ -18,14 +18,18 @@ namespace metp {
 class Trainer {
  public:
   /// Allocates and initializes this rank's share of the model. All arguments must outlive the trainer; `job`
-  /// is normalized and valid, communicator.size() is plan.degree(); `dataset` may be null on a backend that
-  /// holds no data. ResourceExhausted when the share does not fit.
+  /// is normalized and valid, communicator.size() is plan.degree(); `across` connects the same place of every
+  /// data-parallel ring, null where there is one; `dataset` may be null on a backend that holds no data.
+  /// ResourceExhausted when the share does not fit.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const v1::JobSpec& job, const v1::Plan& plan,
                                                          Backend& backend, Communicator& communicator,
-                                                         const Dataset* dataset);
+                                                         Communicator* across, const Dataset* dataset);
 
   /// See Ring::set_timeline.
-  void set_timeline(Timeline* timeline) { ring_.set_timeline(timeline); }
+  void set_timeline(Timeline* timeline) {
+    ring_.set_timeline(timeline);
+    replicas_.set_timeline(timeline);
+  }
 
   /// Steps done so far.
   int step() const { return step_; }
@@ -38,7 +42,8 @@ class Trainer {
 
  private:
   Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
-          const Dataset* dataset);
+          Communicator* across, const Dataset* dataset);
+  Parameters MakeParameters(const v1::Plan& plan);
   SequenceRows ReadSequence(int64_t k) const;
   StepTotals RunStep(double learning_rate);
   v1::StepReport Report(const StepTotals& totals, double learning_rate, double seconds);
@@ -48,6 +53,7 @@ class Trainer {
   Backend& backend_;
   const Dataset* const dataset_;
   Ring ring_;
+  Replicas replicas_;
   Parameters parameters_;
   Transformer transformer_;
   Optimizer optimizer_;

@@ -19,8 +19,8 @@ enum class Pass {
   kAttentionBackward,
   kAttentionHome,  // dK, dV come home behind the query half of the projections' gradients
   kEmbeddingBackward,
-  kFinish,   // hops for which no compute was left
-  kOffload,  // copies between device and host, no hops
+  kFinish,    // hops for which no compute was left
+  kReplicas,  // gradients summed and weights shared over data-parallel rings
 };
 inline constexpr int kPasses = 12;
 
@@ -28,7 +28,7 @@ inline std::string_view PassName(Pass pass) {
   static constexpr std::string_view kNames[kPasses] = {
       "embedding_forward", "attention_forward",  "mlp_forward",  "loss_forward",
       "loss_backward",     "output_projection",  "mlp_backward", "attention_backward",
-      "attention_home",    "embedding_backward", "finish",       "offload"};
+      "attention_home",    "embedding_backward", "finish",       "replicas"};
   return kNames[static_cast<int>(pass)];
 }
 

@@ -54,7 +54,7 @@ TEST_F(SimTest, MemoryIsCountedAndNeverTouched) {
 }
 
 TEST_F(SimTest, AHopRunsBesideComputeAndTheRestIsExposed) {
-  sim::SimCommunicator ring(backend_, Slow(), 0, 2);
+  sim::SimCommunicator ring(backend_, sim::RingLink(Slow(), 2), 0, 2);
   const Tensor out = Make(1, 5), in = Make(1, 5);
   const HopId hop = ring.Post({{out}, {in}}, backend_.Record());  // 2 + 20 / 10 s
   backend_.Advance(3);
@@ -74,12 +74,31 @@ TEST_F(SimTest, AHopRunsBesideComputeAndTheRestIsExposed) {
 }
 
 TEST_F(SimTest, ARingBeyondANodeIsAsFastAsItsSlowestLink) {
-  sim::SimCommunicator ring(backend_, Slow(), 0, 3);
+  sim::SimCommunicator ring(backend_, sim::RingLink(Slow(), 3), 0, 3);
   const Tensor x = Make(1, 5);
   ASSERT_TRUE(ring.Await(ring.Post({{x}, {x}}, backend_.Record())).ok());
   EXPECT_DOUBLE_EQ(backend_.now(), 4 + 20 / 5.0);
   ASSERT_TRUE(ring.AllReduce(Make(1, 15)).ok());
   EXPECT_DOUBLE_EQ(backend_.now(), 8 + 4 * (4 + 20 / 5.0));
+}
+
+TEST_F(SimTest, TheHostsStreamsRunBesideEachOtherAndBehindWhatTheyAreToldTo) {
+  HostLink& link = backend_.host_link();
+  const Tensor x = Make(1, 100);
+  const HostBlock g = link.Allocate(400), w = link.Allocate(400);
+  const double copy = 400.0 / 100, update = 100 * 28 / 200.0;  // two devices share the host
+  const HostTask out = link.CopyOut(x, g, backend_.Record());
+  const HostTask updated = link.AdamW({}, 100, g, w, w, w, nullptr, {out});
+  const HostTask second = link.CopyOut(x, g, backend_.Record());
+  const HostTask in = link.CopyIn(w, x, backend_.Record(), {updated});
+  link.Await(second);
+  EXPECT_DOUBLE_EQ(backend_.now(), 2 * copy);
+  link.Await(in);
+  EXPECT_DOUBLE_EQ(backend_.now(), copy + update + copy);
+  const HostLinkTimes times = link.TakeTimes();
+  EXPECT_DOUBLE_EQ(times.copying, 3 * copy);
+  EXPECT_DOUBLE_EQ(times.updating, update);
+  EXPECT_DOUBLE_EQ(times.exposed, copy + update + copy);
 }
 
 }  // namespace

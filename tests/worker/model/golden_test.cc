@@ -18,17 +18,18 @@ struct Case {
 
 class GoldenVectors : public ::testing::TestWithParam<Case> {};
 
-void ExpectGradients(const Golden& golden, const Cut& cut, bool packed) {
+void ExpectGradients(const Golden& golden, const Cut& cut, bool packed, int rings = 1) {
   SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows
-                                    << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : ""));
+                                    << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : "") << ", rings "
+                                    << rings);
   std::mutex mutex;
   Tensors gradients;
-  std::vector<StepTotals> totals(cut.p);
-  RunLocalRanks(cut.p, [&](int rank, Communicator& communicator) {
-    GoldenRank model(golden, cut, communicator);
+  std::vector<StepTotals> totals(cut.p * rings);
+  RunLocalRings(cut.p, rings, [&](int rank, Communicator& communicator, Communicator* across) {
+    GoldenRank model(golden, cut, communicator, across);
     totals[rank] = model.Gradients(packed);
     std::lock_guard lock(mutex);
-    Collect(model.parameters(), model.parameters().gradient_arenas(), gradients);
+    Collect(model.parameters(), Parameters::kGradients, gradients);
   });
   const double loss = golden.meta.at(packed ? "loss_packed" : "loss");
   for (const StepTotals& total : totals) {
@@ -69,6 +70,15 @@ TEST_P(GoldenVectors, WhatIsOffloadedComesBackAsItWas) {
   }
 }
 
+TEST_P(GoldenVectors, RingsBesideEachOtherAddTheirGradientsUp) {
+  const Golden golden = Golden::Load(GetParam().model);
+  for (int rings : {2, 3}) {  // the third has no sequence where the batch is of two
+    ExpectGradients(golden, {GetParam().p, 2, 2, false}, true, rings);
+    Cut offloaded{GetParam().p, 2, 2, false, Recompute::kFull, true, true};
+    ExpectGradients(golden, offloaded, false, rings);
+  }
+}
+
 /// The first gradient of one element of the bidirectional model's l0.b1 is 4.5e-8, beside a largest of 3.3e-2
 /// and AdamW's eps of 1e-8: its first update is a function of fp32 rounding (the reference itself run in
 /// float32 is off by 1e-8 there, and its losses by 5e-5). That one tensor's first step is taken from the
@@ -79,20 +89,36 @@ void UseReferenceB1(const Golden& golden, GoldenRank& model) {
   model.ring().backend().CopyFromHost(b1.data(), model.parameters().gradients().layers[0].mlp.b1);
 }
 
-TEST_P(GoldenVectors, EightAdamWStepsEqualTheReference) {
-  const Golden golden = Golden::Load(GetParam().model);
+/// The masters after eight steps, whose losses are the reference's.
+Tensors ExpectEightSteps(const Golden& golden, const Case& what, bool offload_optimizer, int rings) {
+  SCOPED_TRACE(::testing::Message() << "rings " << rings << (offload_optimizer ? ", optimizer offloaded" : ""));
   const auto& adamw = golden.meta.at("adamw");
   const std::vector<double> losses = adamw.at("losses_before_each_step"), norms = adamw.at("grad_norms");
-  RunLocalRanks(GetParam().p, [&](int, Communicator& communicator) {
-    GoldenRank model(golden, {GetParam().p, 2, 0, false}, communicator);
+  std::mutex mutex;
+  Tensors masters;
+  RunLocalRings(what.p, rings, [&](int, Communicator& communicator, Communicator* across) {
+    Cut cut{what.p, 2, 0, false};
+    cut.offload_optimizer = offload_optimizer;
+    GoldenRank model(golden, cut, communicator, across);
     for (size_t step = 0; step < losses.size(); ++step) {
       const StepTotals totals = model.Gradients(false);
       EXPECT_NEAR(totals.loss, losses[step], 2e-5) << "step " << step + 1;
       EXPECT_NEAR(totals.grad_norm, norms[step], 1e-3 * norms[step]) << "step " << step + 1;
-      if (step == 0 && GetParam().model == "bidirectional") UseReferenceB1(golden, model);
+      if (step == 0 && what.model == "bidirectional") UseReferenceB1(golden, model);
       model.optimizer().Apply(totals, static_cast<int>(step) + 1, adamw.at("lr"));
     }
+    std::lock_guard lock(mutex);
+    Collect(model.parameters(), Parameters::kMasters, masters);
   });
+  return masters;
+}
+
+TEST_P(GoldenVectors, EightAdamWStepsEqualTheReference) {
+  const Golden golden = Golden::Load(GetParam().model);
+  for (int rings : {1, 2}) {
+    const Tensors here = ExpectEightSteps(golden, GetParam(), false, rings);
+    EXPECT_EQ(ExpectEightSteps(golden, GetParam(), true, rings), here) << "the host's update is the device's";
+  }
 }
 
 // The same run without that help: fp32 rounding alone moves its losses, by no more than this.

@@ -67,7 +67,7 @@ TEST(InitializeWeights, GivesTheSameValuesForAnyDegreeAndHeadGroups) {
       auto backend = MakeCpuBackend(1, ledger);
       Parameters parameters(*backend, ParameterLayout(config, p, rank, c));
       InitializeWeights(parameters, config, 7);
-      parameters.Export(parameters.weight_arenas(),
+      parameters.Export(Parameters::kMasters,
                         [&](const Piece& piece, int64_t i, int64_t j, float value) {
                           const auto [at, inserted] = first[piece.name].try_emplace({i, j}, value);
                           EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
@@ -82,6 +82,7 @@ TEST(ResolvePlan, CountsMoreHeadGroupsThanKeyValueHeadsAsThatMany) {
   job.mutable_model()->set_kv_heads(4);
   job.mutable_parallel()->set_degree(2);
   job.mutable_parallel()->set_head_groups(9);
+  job.mutable_parallel()->set_rings(1);
   job.mutable_parallel()->set_tile_rows(-1);
   const v1::Plan plan = ResolvePlan(job);
   EXPECT_EQ(plan.head_groups(), 4);

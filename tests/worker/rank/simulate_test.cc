@@ -69,6 +69,10 @@ std::vector<Shape> Shapes() {
        64,
        {"parallel.offload=activations"}},
       {"Gpt2Offload", gpt2, 77, {"parallel.offload=activations"}},
+      {"Optimizer", llama, 64, {"parallel.offload=optimizer"}},
+      {"OffloadEverything", gpt2, 77, {"parallel.offload=[activations, optimizer]"}},
+      {"Rings", llama, 64, {"parallel.rings=2"}},
+      {"RingsOffload", gpt2, 77, {"parallel.rings=2", "parallel.offload=[activations, optimizer]"}},
       {"MicroBatch", llama, 33, {"train.micro_batch=2"}},
       {"FewerTokensThanChunks", llama, 5, {}},
   };
@@ -88,11 +92,11 @@ TEST_P(Simulated, MemoryAndTrafficEqualTheRealStepsToTheByte) {
       overrides.push_back("train.sequences_per_step=2");
       const v1::JobSpec job = PlannedJob(GetParam().model, GetParam().s, overrides);
       const v1::Plan plan = ResolvePlan(job);
-      std::vector<v1::StepReport> real(p);
-      RunLocalRanks(p, [&](int rank, Communicator& communicator) {
+      std::vector<v1::StepReport> real(RanksOf(plan));
+      RunLocalRings(p, RingsOf(plan), [&](int rank, Communicator& communicator, Communicator* across) {
         MemoryLedger ledger;
         const auto backend = MakeCpuBackend(1, ledger);
-        const auto trainer = Trainer::Create(job, plan, *backend, communicator, &zeros);
+        const auto trainer = Trainer::Create(job, plan, *backend, communicator, across, &zeros);
         ASSERT_TRUE(trainer.ok()) << trainer.status();
         const auto report = (*trainer)->Step();
         ASSERT_TRUE(report.ok()) << report.status();

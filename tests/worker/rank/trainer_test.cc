@@ -43,10 +43,10 @@ class TrainerTest : public ::testing::Test {
     EXPECT_TRUE(dataset.ok()) << dataset.status();
     std::vector<double> losses;
     absl::Status end;
-    RunLocalRanks(plan.degree(), [&](int rank, Communicator& communicator) {
+    RunLocalRings(plan.degree(), RingsOf(plan), [&](int rank, Communicator& communicator, Communicator* across) {
       MemoryLedger ledger;
       const auto backend = MakeCpuBackend(1, ledger);
-      auto trainer = Trainer::Create(job, plan, *backend, communicator, dataset->get());
+      auto trainer = Trainer::Create(job, plan, *backend, communicator, across, dataset->get());
       if (!trainer.ok()) {
         ADD_FAILURE() << trainer.status();
         communicator.Abort(trainer.status());
@@ -79,6 +79,19 @@ TEST_F(TrainerTest, LossesDoNotDependOnTheDegree) {
   EXPECT_LT(one.back(), one.front() - 0.5);
   for (const char* degree : {"2", "3", "5"}) {
     ExpectNear(Train(Job({std::string("parallel.degree=") + degree})).first, one, 1e-4);
+  }
+}
+
+TEST_F(TrainerTest, LossesDoNotDependOnTheRingsNorOnWhereTheOptimizerIs) {
+  const auto one = Train(Job({})).first;
+  EXPECT_EQ(Train(Job({"parallel.offload=optimizer"})).first, one);
+  for (const char* rings : {"2", "4"}) {
+    for (const char* offload : {"none", "[activations, optimizer]"}) {
+      const v1::JobSpec job = Job({"train.micro_batch=1", "parallel.degree=2", std::string("parallel.rings=") + rings,
+                                   std::string("parallel.offload=") + offload});
+      ExpectNear(Train(job).first, one, 1e-4);
+      EXPECT_EQ(Train(job).first, Train(job).first);
+    }
   }
 }
 
@@ -127,13 +140,13 @@ TEST_F(TrainerTest, AShareThatDoesNotFitIsRefusedWithTheCategories) {
   MemoryLedger unbounded;
   {
     const auto backend = MakeCpuBackend(1, unbounded);
-    auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
+    auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], nullptr, dataset->get());
     ASSERT_TRUE(trainer.ok() && (*trainer)->Step().ok());
   }
   // One byte less than a step needs.
   MemoryLedger ledger(unbounded.peak_total() - 1);
   const auto backend = MakeCpuBackend(1, ledger);
-  auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
+  auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], nullptr, dataset->get());
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Step().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -156,7 +169,7 @@ TEST_F(TrainerTest, ADeviceThatIsFullEndsTheStepWhateverIsOnItsWayToTheHost) {
       const int64_t bytes = capacity != 0 ? capacity : share + (peak - 1 - share) * part / 19;
       MemoryLedger ledger(bytes);
       const auto backend = MakeCpuBackend(1, ledger);
-      auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], dataset->get());
+      auto trainer = Trainer::Create(job, plan, *backend, *communicators[0], nullptr, dataset->get());
       ASSERT_TRUE(trainer.ok()) << trainer.status();
       share = ledger.current_total();
       const absl::Status status = (*trainer)->Step().status();

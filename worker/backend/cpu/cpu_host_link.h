@@ -1,25 +1,34 @@
 #pragma once
 
-// The CPU backend's host link: "device" and host memory are the same kind, the copies are real. With it a machine
-// without a GPU runs every path that offload takes.
+// The CPU backend's host link: "device" and host memory are the same kind, copies and updates are real. With it a
+// machine without a GPU runs every path that offload takes.
+
+#include <array>
+#include <functional>
 
 #include "worker/backend/cpu/block_pool.h"
-#include "worker/backend/cpu/copy_stream.h"
+#include "worker/backend/cpu/task_stream.h"
 #include "worker/backend/host_link.h"
 
 namespace metp::cpu {
 
 class CpuHostLink final : public HostLink {
  public:
-  CopyId CopyOut(const Matrix& from, const HostBlock& to, const Event&) override {
-    return {false, out_.Post(from.data, to.data(), from.bytes())};
-  }
-  CopyId CopyIn(const HostBlock& from, const Matrix& to, const Event&) override {
-    return {true, in_.Post(from.data(), to.data, to.bytes())};
-  }
-  void Await(CopyId copy) override { exposed_ += (copy.in ? in_ : out_).Await(copy.number); }
+  /// Updates run on `threads` threads.
+  explicit CpuHostLink(int threads) : threads_(threads) {}
+  ~CpuHostLink() override;
+
+  HostTask CopyOut(const Matrix& from, const HostBlock& to, const Event& after,
+                   const std::vector<HostTask>& behind) override;
+  HostTask CopyIn(const HostBlock& from, const Matrix& to, const Event& after,
+                  const std::vector<HostTask>& behind) override;
+  HostTask AdamW(const AdamWStep& step, int64_t elements, const HostBlock& g, const HostBlock& m,
+                 const HostBlock& v, const HostBlock& w, const HostBlock* narrow,
+                 const std::vector<HostTask>& behind) override;
+  void Await(HostTask task) override { exposed_ += streams_[task.stream].Await(task.number); }
   HostLinkTimes TakeTimes() override {
-    return {in_.TakeSeconds() + out_.TakeSeconds(), std::exchange(exposed_, 0)};
+    return {streams_[HostTask::kOut].TakeSeconds() + streams_[HostTask::kIn].TakeSeconds(),
+            streams_[HostTask::kUpdate].TakeSeconds(), std::exchange(exposed_, 0)};
   }
 
  protected:
@@ -27,8 +36,11 @@ class CpuHostLink final : public HostLink {
   void FreeBytes(void* data, int64_t bytes) override { pool_.Give(data, bytes); }
 
  private:
+  HostTask Post(HostTask::Stream stream, const std::vector<HostTask>& behind, std::function<void()> work);
+
+  const int threads_;
   BlockPool pool_;
-  CopyStream out_, in_;  // end before the pool
+  std::array<TaskStream, kHostStreams> streams_;  // end before the pool
   double exposed_ = 0;
 };
 

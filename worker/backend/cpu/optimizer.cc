@@ -1,6 +1,11 @@
-// AdamW. The kernel over one run of elements, then the operation.
+// AdamW. The kernel over one run of elements, then the operations.
 
+#include <bit>
+#include <cmath>
+
+#include "worker/backend/cpu/adamw.h"
 #include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/cpu/parallel.h"
 #include "worker/backend/cpu/shapes.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -42,6 +47,27 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace metp::cpu {
 HWY_EXPORT(AdamWRun);
+
+namespace {
+
+/// fp32 to bf16, to nearest, ties to even; NaN stays NaN.
+uint16_t NarrowToBf16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+}  // namespace
+
+void AdamWOnHost(int threads, const AdamWStep& step, int64_t n, const float* g, float* m, float* v, float* w,
+                 uint16_t* narrow) {
+  constexpr int64_t kGrain = 1024;
+  ParallelRanges(TeamFor(threads, n), n, kGrain, [&](int, int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(AdamWRun)(step, g + begin, m + begin, v + begin, w + begin, end - begin);
+    if (narrow == nullptr) return;
+    for (int64_t i = begin; i < end; ++i) narrow[i] = NarrowToBf16(w[i]);
+  });
+}
 
 void CpuBackend::AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v,
                        const Matrix& w) {

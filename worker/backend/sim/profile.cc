@@ -48,6 +48,8 @@ void NormalizeProfile(v1::DeviceProfile& profile) {
   }
   if (!profile.has_node_link()) *profile.mutable_node_link() = profile.link();
   if (!profile.has_host_link()) profile.mutable_host_link()->set_bytes_per_second(profile.bytes_per_second());
+  if (!profile.has_host_bytes_per_second())
+    profile.set_host_bytes_per_second(profile.devices_per_node() * profile.host_link().bytes_per_second());
   for (v1::Link* link : {profile.mutable_link(), profile.mutable_node_link(), profile.mutable_host_link()}) {
     if (!link->has_latency_seconds()) link->set_latency_seconds(0);
   }

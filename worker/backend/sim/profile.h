@@ -26,6 +26,16 @@ std::string ProfileToYaml(const v1::DeviceProfile& profile);
 /// Fills every absent optional field with its default.
 void NormalizeProfile(v1::DeviceProfile& profile);
 
+/// What one of a job's `devices` gets of its host's memory and of that memory's rate: those on a node share them.
+struct HostShare {
+  int64_t memory_bytes = 0;
+  double bytes_per_second = 0;
+};
+inline HostShare ShareOfHost(const v1::DeviceProfile& profile, int devices) {
+  const int sharing = devices < profile.devices_per_node() ? devices : profile.devices_per_node();
+  return {profile.host_memory_bytes() / sharing, profile.host_bytes_per_second() / sharing};
+}
+
 /// What a rank may take: what the driver reports, less what is reserved.
 inline int64_t UsableBytes(const v1::DeviceProfile& profile) {
   return profile.memory_bytes() - profile.reserved_bytes();

@@ -12,7 +12,7 @@ constexpr int64_t kAlignment = 256;
 }  // namespace
 
 SimBackend::SimBackend(const v1::DeviceProfile& profile, MemoryLedger& ledger)
-    : cost_(profile), ledger_(ledger), next_address_(kFirstAddress), host_link_(*this, profile.host_link()) {
+    : cost_(profile), ledger_(ledger), next_address_(kFirstAddress), host_link_(*this, profile) {
   workspace_ =
       Allocate(1, profile.workspace_bytes() / SizeOf(DType::kF32), DType::kF32, MemoryCategory::kWorkspace);
 }

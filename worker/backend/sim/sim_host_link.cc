@@ -6,16 +6,42 @@
 
 namespace metp::sim {
 
-uint64_t SimHostLink::Post(Stream& stream, int64_t bytes, const Event& after) {
-  const double seconds = MessageSeconds(link_, static_cast<double>(bytes));
-  stream.free = std::max(stream.free, after.seconds) + seconds;
-  times_.copying += seconds;
-  stream.done.push_back(stream.free);
-  return stream.done.size();
+HostTask SimHostLink::Post(HostTask::Stream stream, double after, const std::vector<HostTask>& behind,
+                           double seconds) {
+  Stream& on = streams_[stream];
+  double start = std::max(on.free, after);
+  for (const HostTask& task : behind) start = std::max(start, DoneAt(task));
+  on.free = start + seconds;
+  on.done.push_back(on.free);
+  return {stream, on.done.size()};
 }
 
-void SimHostLink::Await(CopyId copy) {
-  const double wait = (copy.in ? in_ : out_).done.at(copy.number - 1) - backend_.now();
+HostTask SimHostLink::CopyOut(const Matrix& from, const HostBlock&, const Event& after,
+                              const std::vector<HostTask>& behind) {
+  const double seconds = MessageSeconds(link_, static_cast<double>(from.bytes()));
+  times_.copying += seconds;
+  return Post(HostTask::kOut, after.seconds, behind, seconds);
+}
+
+HostTask SimHostLink::CopyIn(const HostBlock&, const Matrix& to, const Event& after,
+                             const std::vector<HostTask>& behind) {
+  const double seconds = MessageSeconds(link_, static_cast<double>(to.bytes()));
+  times_.copying += seconds;
+  return Post(HostTask::kIn, after.seconds, behind, seconds);
+}
+
+// Bound by the host's memory: the gradient is read, moments and weights are read and written.
+HostTask SimHostLink::AdamW(const AdamWStep&, int64_t elements, const HostBlock&, const HostBlock&,
+                            const HostBlock&, const HostBlock&, const HostBlock* narrow,
+                            const std::vector<HostTask>& behind) {
+  const int64_t bytes = elements * (7 * SizeOf(DType::kF32) + (narrow == nullptr ? 0 : SizeOf(DType::kBF16)));
+  const double seconds = static_cast<double>(bytes) / host_bytes_per_second_;
+  times_.updating += seconds;
+  return Post(HostTask::kUpdate, 0, behind, seconds);
+}
+
+void SimHostLink::Await(HostTask task) {
+  const double wait = DoneAt(task) - backend_.now();
   if (wait <= 0) return;
   times_.exposed += wait;
   backend_.Advance(wait);

@@ -1,7 +1,9 @@
 #pragma once
 
-// The simulated host link: two streams with a clock each, at the rate of the profile's host_link.
+// The simulated host link: three streams with a clock each, copies at the rate of the profile's host_link, updates at
+// that of its host memory.
 
+#include <array>
 #include <vector>
 
 #include "worker/backend/host_link.h"
@@ -13,15 +15,17 @@ class SimBackend;
 
 class SimHostLink final : public HostLink {
  public:
-  SimHostLink(SimBackend& backend, const v1::Link& link) : backend_(backend), link_(link) {}
+  SimHostLink(SimBackend& backend, const v1::DeviceProfile& profile)
+      : backend_(backend), link_(profile.host_link()), host_bytes_per_second_(profile.host_bytes_per_second()) {}
 
-  CopyId CopyOut(const Matrix& from, const HostBlock&, const Event& after) override {
-    return {false, Post(out_, from.bytes(), after)};
-  }
-  CopyId CopyIn(const HostBlock&, const Matrix& to, const Event& after) override {
-    return {true, Post(in_, to.bytes(), after)};
-  }
-  void Await(CopyId copy) override;
+  HostTask CopyOut(const Matrix& from, const HostBlock& to, const Event& after,
+                   const std::vector<HostTask>& behind) override;
+  HostTask CopyIn(const HostBlock& from, const Matrix& to, const Event& after,
+                  const std::vector<HostTask>& behind) override;
+  HostTask AdamW(const AdamWStep& step, int64_t elements, const HostBlock& g, const HostBlock& m,
+                 const HostBlock& v, const HostBlock& w, const HostBlock* narrow,
+                 const std::vector<HostTask>& behind) override;
+  void Await(HostTask task) override;
   HostLinkTimes TakeTimes() override { return std::exchange(times_, {}); }
 
  protected:
@@ -33,11 +37,15 @@ class SimHostLink final : public HostLink {
     double free = 0;           // when all that was posted is done
     std::vector<double> done;  // by number
   };
-  uint64_t Post(Stream& stream, int64_t bytes, const Event& after);
+  double DoneAt(HostTask task) const {
+    return task.number == 0 ? 0 : streams_[task.stream].done.at(task.number - 1);
+  }
+  HostTask Post(HostTask::Stream stream, double after, const std::vector<HostTask>& behind, double seconds);
 
   SimBackend& backend_;
   const v1::Link link_;
-  Stream out_, in_;
+  const double host_bytes_per_second_;
+  std::array<Stream, kHostStreams> streams_;
   HostLinkTimes times_;
 };
 

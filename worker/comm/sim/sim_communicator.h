@@ -12,9 +12,9 @@ namespace metp::sim {
 
 class SimCommunicator final : public Communicator {
  public:
-  /// The backend must outlive the communicator. Hops go at the rate of the ring's slowest link.
-  SimCommunicator(SimBackend& backend, const v1::DeviceProfile& profile, int rank, int size)
-      : backend_(backend), link_(RingLink(profile, size)), rank_(rank), size_(size) {}
+  /// The backend must outlive the communicator. Hops go at the rate of `link`, the ring's slowest.
+  SimCommunicator(SimBackend& backend, const v1::Link& link, int rank, int size)
+      : backend_(backend), link_(link), rank_(rank), size_(size) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }

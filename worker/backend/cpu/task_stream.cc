@@ -1,7 +1,6 @@
-#include "worker/backend/cpu/copy_stream.h"
+#include "worker/backend/cpu/task_stream.h"
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 namespace metp::cpu {
@@ -13,50 +12,51 @@ double SecondsSince(Clock::time_point start) {
 }
 }  // namespace
 
-CopyStream::~CopyStream() {
-  {
-    MutexLock lock(mutex_);
-    stop_ = true;
-    changed_.NotifyAll();
-  }
+void TaskStream::Stop() {
+  MutexLock lock(mutex_);
+  stop_ = true;
+  changed_.NotifyAll();
+}
+
+void TaskStream::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-uint64_t CopyStream::Post(const void* from, void* to, int64_t bytes) {
+uint64_t TaskStream::Post(Task task) {
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   MutexLock lock(mutex_);
-  queue_.push_back({from, to, bytes});
+  queue_.push_back(std::move(task));
   changed_.NotifyAll();
   return ++posted_;
 }
 
-double CopyStream::Await(uint64_t number) {
+double TaskStream::Await(uint64_t number) {
   const Clock::time_point start = Clock::now();
   MutexLock lock(mutex_);
   if (done_ >= number) return 0;
-  while (done_ < number) changed_.Wait(mutex_);
+  while (done_ < number && !stop_) changed_.Wait(mutex_);
   return SecondsSince(start);
 }
 
-double CopyStream::TakeSeconds() {
+double TaskStream::TakeSeconds() {
   MutexLock lock(mutex_);
   return std::exchange(seconds_, 0);
 }
 
-void CopyStream::Run() {
+void TaskStream::Run() {
   while (true) {
-    Copy copy{};
+    Task task;
     {
       MutexLock lock(mutex_);
       while (queue_.empty() && !stop_) changed_.Wait(mutex_);
       if (stop_) return;
-      copy = queue_.front();
+      task = std::move(queue_.front());
       queue_.pop_front();
     }
     const Clock::time_point start = Clock::now();
-    if (copy.bytes > 0) std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+    const double waited = task();
     MutexLock lock(mutex_);
-    seconds_ += SecondsSince(start);
+    seconds_ += SecondsSince(start) - waited;
     ++done_;
     changed_.NotifyAll();
   }

@@ -8,7 +8,6 @@
 #include "client/format.h"
 #include "client/summary.h"
 #include "google/protobuf/util/time_util.h"
-#include "worker/model/plan.h"
 #include "proto/support/job_json.h"
 
 namespace metp {
@@ -33,9 +32,8 @@ int Run(const Globals& globals, const std::string& reference) {
       {"Step:", absl::StrCat(job->step(), " of ", job->job().train().steps())},
       {"Loss:", job->has_loss() ? Short(job->loss()) : "-"},
       {"Tokens/s:", job->step() > 0 ? Grouped(static_cast<int64_t>(job->tokens_per_second())) : "-"},
-      {"Plan:", absl::StrCat(job->plan().degree(), " ranks, ", PlanSettings(job->plan()))},
   });
-  for (const std::string& note : job->plan().notes()) absl::StrAppend(&out, "           ", note, "\n");
+  absl::StrAppend(&out, "\nPlan:\n", PlanLines(*job));
   if (const std::string ranks = RankTable(*job); !ranks.empty()) absl::StrAppend(&out, "\nRanks:\n", ranks);
   if (const std::string memory = MemoryTable(*job); !memory.empty()) {
     absl::StrAppend(&out, "\nPeak memory, and what was held then:\n", memory);

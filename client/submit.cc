@@ -6,7 +6,9 @@
 #include "client/api.h"
 #include "client/command.h"
 #include "client/job_file_error.h"
+#include "absl/strings/str_split.h"
 #include "client/json.h"
+#include "client/summary.h"
 #include "client/watching.h"
 #include "proto/support/job_file.h"
 #include "worker/data/dataset.h"
@@ -39,11 +41,14 @@ int Run(const Globals& globals, const Options& options) {
   }
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> status = api.Submit(*job);
-  if (absl::IsFailedPrecondition(status.status()) || absl::IsInvalidArgument(status.status())) {
+  if (absl::IsFailedPrecondition(status.status()) || absl::IsInvalidArgument(status.status()) ||
+      absl::IsResourceExhausted(status.status())) {
     return FailInJobFile(options.file, options.set, status.status());
   }
   if (!status.ok()) return Fail(status.status());
   const bool json = options.output == "json";
+  for (absl::string_view line : absl::StrSplit(PlanLines(*status), '\n', absl::SkipEmpty()))
+    std::fprintf(stderr, "plan: %.*s\n", static_cast<int>(line.size()), line.data());
   if (options.watch) {
     std::fprintf(stderr, "submitted %s\n", status->id().c_str());
     return Follow(api, status->id(), json);

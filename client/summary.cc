@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/format.h"
 #include "google/protobuf/util/time_util.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -148,6 +149,27 @@ std::string OverlapTable(const v1::JobStatus& status) {
   for (const auto& [name, times] : passes) row(name, times);
   row("all passes", all);
   return Table(rows, AllFrom(1, rows[0].size())) + HostText(status);
+}
+
+std::string PlanLines(const v1::JobStatus& status) {
+  const v1::Plan& plan = status.plan();
+  const v1::Prediction& p = status.prediction();
+  std::string out = absl::StrCat(RanksOf(plan), RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan), "\n");
+  if (status.has_prediction()) {
+    absl::StrAppend(&out, "expected (simulated): ", Bytes(static_cast<double>(p.peak_bytes())), " of ",
+                    Bytes(static_cast<double>(p.usable_bytes())), " a worker");
+    if (p.host_peak_bytes() > 0)
+      absl::StrAppend(&out, ", ", Bytes(static_cast<double>(p.host_peak_bytes())), " of host memory");
+    absl::StrAppend(&out, "; ", Duration(p.step_seconds()), " a step, ",
+                    Grouped(static_cast<int64_t>(p.tokens_per_second())), " tokens/s");
+    if (plan.degree() > 1) {
+      absl::StrAppend(&out, "; communication ",
+                      p.full_overlap() ? "hides fully" : "does not hide fully behind computation");
+    }
+    absl::StrAppend(&out, "\n");
+  }
+  for (const std::string& note : plan.notes()) absl::StrAppend(&out, note, "\n");
+  return out;
 }
 
 std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint>& steps,

@@ -17,6 +17,9 @@ std::string Summary(const v1::JobStatus& status, const std::vector<v1::StepPoint
 
 // Its parts, also used by describe.
 std::string MemoryTable(const v1::JobStatus& status);
+/// How the job will run and, where its workers' profiles are known, what that is expected to cost: some lines.
+std::string PlanLines(const v1::JobStatus& status);
+
 std::string OverlapTable(const v1::JobStatus& status);
 std::string RankTable(const v1::JobStatus& status);
 

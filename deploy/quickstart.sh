@@ -121,11 +121,9 @@ start coordinator metp-coordinator --listen 127.0.0.1:0 --http 127.0.0.1:0 --rea
 await test -e "$folder/ready"
 coordinator=$(ready_value listen)
 http=$(ready_value http)
-threads=$(($(nproc) / workers))
-((threads > 0)) || threads=1
 for ((i = 0; i < workers; ++i)); do
   start "worker-$i" metp-worker --coordinator "$coordinator" --name "worker-$i" --http 127.0.0.1:0 --address 127.0.0.1 \
-    --threads "$threads"
+    --workers-here "$workers" --profile-cache "$root/build/profiles"
   await grep -q ' ready: ' "$folder/worker-$i.log"
 done
 say "Running: a coordinator and $workers workers. Status page: http://$http/   metrics: http://$http/metrics"

@@ -7,8 +7,9 @@
 #include "proto/support/job_file.h"
 #include "proto/support/names.h"
 #include "proto/support/status_macros.h"
-#include "server/planner/planner.h"
+#include "server/common_profile.h"
 #include "server/rank_end.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -20,28 +21,29 @@ bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
 
 }  // namespace
 
-absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, v1::JobSpec job) {
+absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string& request_id, v1::JobSpec job) {
   NormalizeJob(job);
   METP_RETURN_IF_ERROR(ValidateJob(job));
+  Submission submission;
+  absl::StatusOr<v1::JobStatus> repeated = jobs_.Repeated(request_id, job);
+  if (repeated.ok()) {
+    submission.repeated = *std::move(repeated);
+  } else if (!absl::IsNotFound(repeated.status())) {
+    return repeated.status();
+  }
+  submission.job = std::move(job);
+  submission.workers = {workers_.registered(), CommonProfile(workers_.List())};
+  return submission;
+}
+
+absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, const v1::JobSpec& job,
+                                                 const Choice& choice) {
   absl::StatusOr<v1::JobStatus> repeated = jobs_.Repeated(request_id, job);
   if (!absl::IsNotFound(repeated.status())) return repeated;
-  const int registered = workers_.registered();
-  const v1::Plan plan = PlanJob(job, registered);
-  if (plan.degree() > registered) {
-    return absl::FailedPreconditionError(absl::StrCat("parallel.degree: found ", plan.degree(),
-                                                      ", expected at most ", registered,
-                                                      ", the number of registered workers"));
+  if (const int64_t bytes = workers_.memory_of_largest(RanksOf(choice.plan)); bytes > 0) {
+    METP_RETURN_IF_ERROR(CheckMemory(job, choice.plan, bytes));
   }
-  if (job.parallel().require_full_overlap() && plan.degree() > 1) {
-    return absl::FailedPreconditionError(
-        "parallel.require_full_overlap: found true, expected false: the workers' device profiles, by which "
-        "it could "
-        "be checked, are not known here; metpctl plan checks it against a profile");
-  }
-  if (const int64_t bytes = workers_.memory_of_largest(plan.degree()); bytes > 0) {
-    METP_RETURN_IF_ERROR(CheckMemory(job, plan, bytes));
-  }
-  return jobs_.Add(request_id, job, plan);
+  return jobs_.Add(request_id, job, choice.plan, choice.prediction);
 }
 
 absl::StatusOr<v1::JobStatus> Controller::Cancel(const std::string& reference) {
@@ -132,6 +134,9 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
       case v1::WorkerEvent::kGet:
         rendezvous_.Get(attempt, rank, event.get().key(), answers);
         break;
+      case v1::WorkerEvent::kLink:
+        NoteLink(worker, attempt, rank, event.link());
+        break;
       case v1::WorkerEvent::kStep:
         status = jobs_.Report(attempt, event.step());
         break;
@@ -158,6 +163,18 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
     return absl::OkStatus();
   }
   return status;
+}
+
+void Controller::NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link) {
+  const absl::StatusOr<v1::JobStatus> status = jobs_.Get(attempt.substr(0, attempt.rfind('/')));
+  if (!status.ok()) return;
+  const int p = status->plan().degree(), first = rank / p * p;
+  bool across = false;
+  for (const int neighbour : {first + (rank + 1) % p, first + (rank + p - 1) % p}) {
+    if (neighbour < status->ranks_size())
+      across = across || workers_.NodeOf(status->ranks(neighbour).worker()) != workers_.NodeOf(worker);
+  }
+  workers_.SetLink(worker, link, across);
 }
 
 void Controller::AnswerGets(const std::string& worker, const std::string& attempt,

@@ -15,6 +15,7 @@
 #include "metp/v1/worker_service.pb.h"
 #include "proto/support/clock.h"
 #include "server/job_table.h"
+#include "server/planner/planner.h"
 #include "server/registry.h"
 #include "server/rendezvous.h"
 #include "server/scheduler/scheduler.h"
@@ -27,9 +28,18 @@ class Controller {
 
   // ---- clients ----
 
-  /// Validates, plans and queues. InvalidArgument: the job breaks a rule. FailedPrecondition: more ranks than
-  /// registered workers. AlreadyExists: the request id made another job.
-  absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, v1::JobSpec job);
+  /// A submission has two halves, and between them it is planned elsewhere (planning_desk.h). The first normalizes and
+  /// validates, and says what to plan on. InvalidArgument: the job breaks a rule. AlreadyExists: the request id made
+  /// another job.
+  struct Submission {
+    v1::JobSpec job;                        // normalized
+    Workers workers;
+    std::optional<v1::JobStatus> repeated;  // this request has been taken before: there is nothing to plan
+  };
+  absl::StatusOr<Submission> BeginSubmit(const std::string& request_id, v1::JobSpec job);
+  /// The second queues `job` with its plan, unless the request was taken meanwhile. FailedPrecondition: no workers have
+  /// the memory.
+  absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, const v1::JobSpec& job, const Choice& choice);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
 
@@ -52,6 +62,8 @@ class Controller {
 
  private:
   absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
+  /// A rank has measured its links, before its first step.
+  void NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link);
   void AnswerGets(const std::string& worker, const std::string& attempt,
                   const std::vector<RendezvousTable::Answer>& answers);
   /// Takes the rank as gone, whoever says so.

@@ -33,11 +33,22 @@ grpc::ServerWriteReactor<Message>* Refuse(ChangeHub& changes, const absl::Status
 grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* context,
                                              const v1::SubmitRequest* request, v1::SubmitResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Post([reactor, request, response](Controller& controller) {
-    absl::StatusOr<v1::JobStatus> status = controller.Submit(request->request_id(), request->job());
+  const auto answer = [reactor, response](absl::StatusOr<v1::JobStatus> status) {
     const absl::Status outcome = status.status();
     if (outcome.ok()) *response->mutable_status() = *std::move(status);
     reactor->Finish(ToGrpc(outcome));
+  };
+  loop_.Post([this, request, answer](Controller& controller) {
+    absl::StatusOr<Controller::Submission> received = controller.BeginSubmit(request->request_id(), request->job());
+    if (!received.ok()) return answer(received.status());
+    if (received->repeated) return answer(*std::move(received->repeated));
+    const v1::JobSpec job = received->job;
+    desk_.Post(job, std::move(received->workers), [this, request, answer, job](absl::StatusOr<Choice> choice) {
+      if (!choice.ok()) return answer(choice.status());
+      loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
+        answer(controller.Submit(request->request_id(), job, choice));
+      });
+    });
   });
   return reactor;
 }

@@ -11,6 +11,7 @@
 #include "server/event_loop.h"
 #include "server/job_table.h"
 #include "server/registry.h"
+#include "server/planning_desk.h"
 
 namespace metp {
 
@@ -49,6 +50,7 @@ class JobService final : public v1::JobService::CallbackService {
   const Registry& workers_;
   ChangeHub& changes_;
   std::string http_url_;
+  PlanningDesk desk_;  // first to go: it posts to the loop
 };
 
 }  // namespace metp

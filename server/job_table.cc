@@ -107,7 +107,8 @@ absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id,
 }
 
 absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const v1::JobSpec& job,
-                                            const v1::Plan& plan) {
+                                            const v1::Plan& plan,
+                                            const v1::Prediction& prediction) {
   if (request_id.empty()) return absl::InvalidArgumentError("a submit request must carry a request id");
   MutexLock write(write_mutex_);
   v1::JobRecord record;
@@ -123,6 +124,7 @@ absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const
   status.set_id(absl::StrCat(job.name(), "-", record.sequence()));
   *status.mutable_job() = job;
   *status.mutable_plan() = plan;
+  if (!prediction.profile().empty()) *status.mutable_prediction() = prediction;
   status.set_state(v1::JobStatus::QUEUED);
   status.set_reason("waiting for its turn");
   *status.mutable_submitted() = Stamp(clock_);

@@ -44,6 +44,7 @@
 #include "server/job_progress.h"
 #include "server/log_ring.h"
 #include "server/store/store.h"
+#include "server/scheduler/policy.h"
 
 namespace metp {
 
@@ -94,7 +95,8 @@ class JobTable {
   absl::StatusOr<v1::JobStatus> Repeated(const std::string& request_id, const v1::JobSpec& job) const;
   /// Arrow 1. `job` normalized and valid, `request_id` new.
   absl::StatusOr<v1::JobStatus> Add(const std::string& request_id, const v1::JobSpec& job,
-                                    const v1::Plan& plan);
+                                    const v1::Plan& plan,
+                                            const v1::Prediction& prediction);
   /// Arrow 2. `placement[r]` holds rank r. Returns the attempt. FailedPrecondition unless QUEUED;
   /// InvalidArgument unless there are as many placements as the plan has ranks.
   absl::StatusOr<std::string> StartAttempt(const std::string& id, const std::vector<Placement>& placement);
@@ -129,8 +131,8 @@ class JobTable {
   std::vector<v1::JobRecord> List(int64_t after, int limit) const;
   /// OK if the attempt is its job's last and the rank of it is not gone.
   absl::Status CheckLive(const std::string& attempt, int rank) const;
-  /// Queued jobs in order of submission: id and number of ranks.
-  std::vector<std::pair<std::string, int>> Queued() const;
+  /// Queued jobs in order of submission.
+  std::vector<WaitingJob> Queued() const;
   /// Every rank that is not gone.
   std::vector<LiveRank> LiveRanks() const;
   /// Everything, for invariants and metrics.

@@ -64,12 +64,13 @@ std::vector<v1::JobRecord> JobTable::List(int64_t after, int limit) const {
   return page;
 }
 
-std::vector<std::pair<std::string, int>> JobTable::Queued() const {
+std::vector<WaitingJob> JobTable::Queued() const {
   MutexLock lock(mutex_);
-  std::vector<std::pair<std::string, int>> queued;
+  std::vector<WaitingJob> queued;
   for (const auto& [sequence, job] : jobs_) {
     const v1::JobStatus& status = job->record.status();
-    if (status.state() == v1::JobStatus::QUEUED) queued.emplace_back(status.id(), RanksOf(status.plan()));
+    if (status.state() == v1::JobStatus::QUEUED)
+      queued.push_back({status.id(), status.plan().degree(), RingsOf(status.plan())});
   }
   return queued;
 }

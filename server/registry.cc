@@ -61,6 +61,10 @@ absl::StatusOr<Registry::Connected> Registry::Connect(const v1::WorkerHello& hel
   worker.link = std::move(link);
   worker.last_heard = clock_.Now();
   worker.acknowledged = connected.acknowledged;
+  if (found != workers_.end()) {
+    worker.link_in_node = found->second.link_in_node;
+    worker.link_across_nodes = found->second.link_across_nodes;
+  }
   workers_[hello.name()] = std::move(worker);
   return connected;
 }
@@ -211,6 +215,19 @@ int64_t Registry::memory_of_largest(int count) const {
   return bytes[count - 1];
 }
 
+void Registry::SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  if (found == workers_.end()) return;
+  (across_nodes ? found->second.link_across_nodes : found->second.link_in_node) = link;
+}
+
+std::string Registry::NodeOf(const std::string& worker) const {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  return found == workers_.end() ? "" : found->second.hello.node();
+}
+
 int Registry::registered() const {
   MutexLock lock(mutex_);
   return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {
@@ -246,6 +263,13 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     status.set_version(worker.hello.version());
     status.set_pid(worker.hello.pid());
     status.set_incarnation(worker.hello.incarnation());
+    status.set_node(worker.hello.node());
+    if (worker.hello.has_profile()) {
+      v1::DeviceProfile& profile = *status.mutable_profile();
+      profile = worker.hello.profile();
+      if (worker.link_in_node) *profile.mutable_link() = *worker.link_in_node;
+      if (worker.link_across_nodes) *profile.mutable_node_link() = *worker.link_across_nodes;
+    }
     status.set_silent_seconds(Seconds(now - worker.last_heard));
     if (worker.state == v1::WorkerStatus::LOST) {
       status.set_detail("not heard for longer than its lease");

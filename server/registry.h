@@ -82,6 +82,11 @@ class Registry {
 
   /// READY and SUSPECT ones.
   int registered() const METP_EXCLUDES(mutex_);
+  /// A rank on `worker` measured its links to the ring's neighbours: they go into its profile, as links inside the node
+  /// or, `across_nodes`, between nodes.
+  void SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) METP_EXCLUDES(mutex_);
+  /// The node of a worker; empty: not known.
+  std::string NodeOf(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// Memory of the smallest of the `count` that have most, as they said; 0 where there are not so many who did.
   int64_t memory_of_largest(int count) const METP_EXCLUDES(mutex_);
   /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).
@@ -98,6 +103,7 @@ class Registry {
     Clock::Time last_heard;
     int64_t acknowledged = 0;
     std::set<RankId> stale;
+    std::optional<v1::Link> link_in_node, link_across_nodes;  // as its ranks last measured them
   };
   Worker* Current(Session session) METP_REQUIRES(mutex_);
   const Worker* Current(Session session) const METP_REQUIRES(mutex_);

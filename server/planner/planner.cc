@@ -126,8 +126,6 @@ v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens) {
   return other;
 }
 
-v1::Plan PlanJob(const v1::JobSpec& job, int workers) { return ResolvePlan(job, workers); }
-
 absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes) {
   const v1::DeviceProfile profile = CpuOf(memory_bytes);
   double needed = StateBytes(job, plan, profile);
@@ -176,6 +174,34 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
     return choice;
   }
   return DoesNotFit(job, profile, devices, smallest.second, smallest.first);
+}
+
+absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
+  const v1::Plan even = ResolvePlan(job, workers.count);
+  if (RanksOf(even) > workers.count) {
+    const bool rings = RingsOf(even) > 1;
+    return absl::FailedPreconditionError(absl::StrCat(
+        rings ? "parallel.rings: found " : "parallel.degree: found ",
+        rings ? absl::StrCat(RingsOf(even), " rings of ", even.degree(), " ranks") : absl::StrCat(even.degree()),
+        ", expected at most ", workers.count, rings ? " ranks" : "", ", the number of registered workers"));
+  }
+  bool simulated = workers.profile.has_value();
+  if (simulated) {
+    double kernels = 0;
+    for (const v1::Plan& plan : Candidates(job, *workers.profile, workers.count)) kernels += Kernels(job, plan);
+    simulated = kernels <= kMostKernels;
+  }
+  if (simulated) return ChoosePlan(job, *workers.profile, workers.count);
+  const char* why = workers.profile ? "the step has too many kernels to simulate while you wait"
+                                    : "no worker has a device profile";
+  if (job.parallel().require_full_overlap() && even.degree() > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parallel.require_full_overlap: found true, expected false: it cannot be checked here, since ",
+                     why, "; metpctl plan checks it against a profile"));
+  }
+  Choice choice{even, {}};
+  choice.plan.add_notes(absl::StrCat("planned by even split: ", why));
+  return choice;
 }
 
 absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,

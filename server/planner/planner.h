@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,6 @@
 #include "metp/v1/profile.pb.h"
 
 namespace metp {
-
-/// Where no profile of the devices is known: the even split of worker/model/plan.h over the degree asked for, or
-/// over all `workers` where that is auto. `job`: normalized and valid.
-v1::Plan PlanJob(const v1::JobSpec& job, int workers);
 
 /// Whether a rank of `plan` finds room in `memory_bytes`, computing in fp32 as on a CPU. FailedPrecondition where it
 /// does not: "parallel.degree: found 2, but each rank needs ...".
@@ -40,6 +37,18 @@ struct Choice {
 /// none does. Where none fits ResourceExhausted: what the smallest plan needs, the longest
 /// sequence that would fit, and the cheapest change that makes the job fit.
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices);
+
+/// What there is to plan a job on.
+struct Workers {
+  int count = 0;
+  std::optional<v1::DeviceProfile> profile;  // complete and valid; nullopt: not known
+};
+
+/// The plan of a submitted job. With a profile ChoosePlan's, and its errors; without one, or where simulating all
+/// candidates would keep the user waiting, the even split of worker/model/plan.h with a note saying so, and no
+/// prediction (profile empty): FailedPrecondition where full overlap is required and cannot be checked.
+/// FailedPrecondition: more ranks than workers.
+absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers);
 
 /// The longest data.sequence_length at which the job fits, in multiples of 2p tokens, with what it leaves to `auto`
 /// set to what takes least memory; 0: none. The plan is the one of that sequence.

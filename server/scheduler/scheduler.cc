@@ -9,12 +9,12 @@ namespace metp {
 
 ClusterPicture Scheduler::Look() const {
   ClusterPicture picture;
-  for (const auto& [id, degree] : jobs_.Queued()) picture.waiting.push_back({id, degree});
+  picture.waiting = jobs_.Queued();
   if (picture.waiting.empty()) return picture;
   std::set<std::string> busy;
   for (const LiveRank& rank : jobs_.LiveRanks()) busy.insert(rank.worker);
   for (const std::string& name : workers_.Schedulable()) {
-    if (busy.count(name) == 0) picture.free.push_back(name);
+    if (busy.count(name) == 0) picture.free.push_back({name, workers_.NodeOf(name)});
   }
   picture.alive = workers_.registered();
   return picture;

@@ -1,16 +1,4 @@
-#include "server/controller.h"
-
-#include <gmock/gmock.h>
-
-#include <map>
-
-#include "proto/support/job_file.h"
-#include "server/invariants.h"
-#include "server/store/memory_store.h"
-#include "tests/support/fake_clock.h"
-#include "tests/support/jobs.h"
-#include "tests/support/recording_link.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/controller_fixture.h"
 
 namespace metp {
 namespace {
@@ -19,115 +7,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-class FaultyStore : public MemoryStore {
- public:
-  absl::Status Put(const v1::JobRecord& record) override {
-    return refuse ? absl::UnavailableError("disk full") : MemoryStore::Put(record);
-  }
-  bool refuse = false;
-};
-
-/// A worker daemon as the controller sees it.
-struct Worker {
-  std::string name, incarnation = "first";
-  int64_t memory_bytes = 0;
-  std::shared_ptr<RecordingLink> link;
-  Registry::Session session = 0;
-  int64_t sequence = 0;
-};
-
-class ControllerTest : public ::testing::Test {
- protected:
-  void TearDown() override { Check(); }
-  void Check() { EXPECT_THAT(invariants_.Check(jobs_.Snapshot()), IsOk()); }
-
-  absl::Status Connect(Worker& worker, const std::vector<std::pair<std::string, int>>& ranks = {}) {
-    v1::WorkerHello hello;
-    hello.set_name(worker.name);
-    hello.set_incarnation(worker.incarnation);
-    hello.set_memory_bytes(worker.memory_bytes);
-    for (const auto& [attempt, rank] : ranks) {
-      v1::RankKey& key = *hello.add_ranks();
-      key.set_attempt(attempt);
-      key.set_rank(rank);
-    }
-    worker.link = std::make_shared<RecordingLink>();
-    const auto session = controller_.Connect(hello, worker.link);
-    if (session.ok()) worker.session = *session;
-    controller_.Tick();
-    Check();
-    return session.status();
-  }
-  std::vector<Worker> Workers(int count) {
-    std::vector<Worker> workers(count);
-    for (int i = 0; i < count; ++i) {
-      workers[i].name = "cpu-" + std::to_string(i);
-      EXPECT_THAT(Connect(workers[i]), IsOk());
-      workers[i].link->Take();
-    }
-    return workers;
-  }
-  absl::Status Say(Worker& worker, v1::WorkerEvent event, const std::string& attempt, int rank) {
-    event.set_sequence(++worker.sequence);
-    event.set_attempt(attempt);
-    event.set_rank(rank);
-    return Repeat(worker, event);
-  }
-  absl::Status Repeat(Worker& worker, const v1::WorkerEvent& event) {
-    v1::FromWorker message;
-    *message.mutable_events()->add_events() = event;
-    const absl::Status status = controller_.Receive(worker.session, message);
-    controller_.Tick();
-    Check();
-    return status;
-  }
-  static v1::WorkerEvent Started() {
-    v1::WorkerEvent event;
-    event.mutable_started()->set_description("runs");
-    return event;
-  }
-  static v1::WorkerEvent Ended(bool done, const std::string& how = "exited with code 0",
-                               bool stopped = false) {
-    v1::WorkerEvent event;
-    if (done) event.mutable_ended()->mutable_result();
-    event.mutable_ended()->set_clean(done);
-    event.mutable_ended()->set_how(how);
-    event.mutable_ended()->set_stopped(stopped);
-    return event;
-  }
-  v1::JobStatus Submit(int degree, const std::string& name = "job") {
-    const auto status = controller_.Submit("request-" + std::to_string(++requests_), SmallJob(name, degree));
-    EXPECT_THAT(status, IsOk());
-    controller_.Tick();
-    Check();
-    return *jobs_.Get(status->id());
-  }
-  v1::JobStatus::State State(const std::string& id) { return jobs_.Get(id)->state(); }
-  /// Messages of one kind that the worker got since it was last asked.
-  static std::vector<v1::ToWorker> Got(Worker& worker, v1::ToWorker::KindCase kind) {
-    std::vector<v1::ToWorker> got;
-    for (v1::ToWorker& message : worker.link->Take()) {
-      if (message.kind_case() == kind) got.push_back(std::move(message));
-    }
-    return got;
-  }
-  void Alive(std::vector<Worker>& workers) {
-    v1::FromWorker heartbeat;
-    heartbeat.mutable_heartbeat();
-    for (Worker& worker : workers) controller_.Receive(worker.session, heartbeat).IgnoreError();
-  }
-
-  CoordinatorConfig config_;
-  FakeClock clock_;
-  FaultyStore store_;
-  ChangeHub changes_;
-  JobTable jobs_{config_, clock_, store_, changes_};
-  Registry workers_{config_, clock_};
-  Controller controller_{jobs_, workers_};
-  Invariants invariants_;
-  int requests_ = 0;
-};
 
 TEST_F(ControllerTest, RunsAJobFromSubmitToSuccess) {
   auto workers = Workers(2);
@@ -149,66 +28,19 @@ TEST_F(ControllerTest, RunsAJobFromSubmitToSuccess) {
 
 TEST_F(ControllerTest, SubmitsOnceHoweverOftenItIsAsked) {
   Workers(1);
-  const auto first = controller_.Submit("r", SmallJob("a", 1)),
-             again = controller_.Submit("r", SmallJob("a", 1));
+  const auto first = SubmitJob("r", SmallJob("a", 1)),
+             again = SubmitJob("r", SmallJob("a", 1));
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(first->id(), again->id());
   EXPECT_THAT(jobs_.Snapshot(), SizeIs(1));
-  EXPECT_THAT(controller_.Submit("r", SmallJob("b", 1)), StatusIs(absl::StatusCode::kAlreadyExists));
-}
-
-TEST_F(ControllerTest, RefusesWhatTheSmallestWorkerHasNoRoomFor) {
-  Worker large, small;
-  large.name = "cpu-0";
-  small.name = "cpu-1";
-  large.memory_bytes = 100'000'000'000;
-  small.memory_bytes = 2'000'000'000;
-  EXPECT_THAT(Connect(large), IsOk());
-  EXPECT_THAT(Connect(small), IsOk());
-  v1::JobSpec job = SmallJob("a", 2);
-  job.mutable_model()->set_layers(10);
-  job.mutable_model()->set_hidden(4096);
-  job.mutable_model()->set_ffn(16384);  // 16 bytes of 12.6 million and more elements a layer
-  EXPECT_THAT(
-      controller_.Submit("weights", job),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               testing::StartsWith(
-                   "parallel.degree: found 2, with which each rank needs at least 21.5 GB; "
-                   "of the 2 workers with most memory the smallest has 2.0 GB; expected more ranks, ")));
-  job = SmallJob("b", 2);
-  job.mutable_data()->set_sequence_length(1 << 24);
-  EXPECT_THAT(controller_.Submit("tokens", job),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the smallest has 2.0 GB")));
-  job.mutable_data()->set_sequence_length(1 << 16);
-  EXPECT_THAT(controller_.Submit("small", job), IsOk());
-  job.mutable_data()->set_sequence_length(1 << 24);
-  job.mutable_parallel()->set_degree(1);
-  EXPECT_THAT(controller_.Submit("for the large one", job), IsOk());
-  job.mutable_train()->set_sequences_per_step(1 << 30);  // answered at once all the same
-  EXPECT_THAT(controller_.Submit("for a long time", job), IsOk());
-}
-
-TEST_F(ControllerTest, PlansAutomaticDegreeOverAllWorkers) {
-  Workers(3);
-  v1::JobSpec job = SmallJob("a", 1);
-  job.mutable_parallel()->set_degree(0);
-  const auto status = controller_.Submit("r", job);
-  ASSERT_THAT(status, IsOk());
-  EXPECT_EQ(status->plan().degree(), 3);
-}
-
-TEST_F(ControllerTest, RefusesMoreRanksThanWorkersAndNamesBoth) {
-  Workers(4);
-  EXPECT_THAT(controller_.Submit("r", SmallJob("a", 8)),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "parallel.degree: found 8, expected at most 4, the number of registered workers"));
+  EXPECT_THAT(SubmitJob("r", SmallJob("b", 1)), StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
 TEST_F(ControllerTest, RefusesAJobThatBreaksARule) {
   Workers(1);
   v1::JobSpec job = SmallJob("a", 1);
   job.mutable_train()->set_steps(0);
-  EXPECT_THAT(controller_.Submit("r", job),
+  EXPECT_THAT(SubmitJob("r", job),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("train.steps")));
 }
 

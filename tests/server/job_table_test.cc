@@ -35,7 +35,7 @@ class JobTableTest : public ::testing::Test {
     v1::Plan plan;
     plan.set_degree(degree);
     const auto status =
-        table_.Add("request-" + std::to_string(++requests_), SmallJob(name, degree, steps), plan);
+        table_.Add("request-" + std::to_string(++requests_), SmallJob(name, degree, steps), plan, {});
     EXPECT_THAT(status, IsOk());
     return status->id();
   }
@@ -92,13 +92,13 @@ TEST_F(JobTableTest, GivesTheSameJobForTheSameRequest) {
   plan.set_degree(1);
   const v1::JobSpec job = SmallJob("a", 1);
   EXPECT_THAT(table_.Repeated("r", job), StatusIs(absl::StatusCode::kNotFound));
-  const auto made = table_.Add("r", job, plan);
+  const auto made = table_.Add("r", job, plan, {});
   const auto again = table_.Repeated("r", job);
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->id(), made->id());
   EXPECT_THAT(table_.Repeated("r", SmallJob("b", 1)),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("a-1")));
-  EXPECT_THAT(table_.Add("", job, plan), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(table_.Add("", job, plan, {}), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(JobTableTest, TakesAJobThroughItsWholeLife) {
@@ -326,7 +326,7 @@ TEST_F(JobTableTest, ChangesNothingThatTheStoreDoesNotTake) {
   EXPECT_THAT(table_.Cancel(id), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(table_.RankGone(attempt, 0, Done()), StatusIs(absl::StatusCode::kUnavailable));
   v1::Plan plan;
-  EXPECT_THAT(table_.Add("new", SmallJob("new", 1), plan), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(table_.Add("new", SmallJob("new", 1), plan, {}), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(Status(id).state(), v1::JobStatus::STARTING);
   EXPECT_FALSE(Status(id).stopping());
   store_.refuse = false;
@@ -353,7 +353,7 @@ TEST_F(JobTableTest, ComesBackFromItsStore) {
   EXPECT_EQ(again.Get(cancelling)->state(), v1::JobStatus::CANCELLED);
   v1::Plan plan;
   plan.set_degree(1);
-  EXPECT_EQ(again.Add("fresh", SmallJob("fresh", 1), plan)->id(), "fresh-5");
+  EXPECT_EQ(again.Add("fresh", SmallJob("fresh", 1), plan, {})->id(), "fresh-5");
   EXPECT_THAT(Invariants().Check(again.Snapshot()), IsOk());
 }
 

@@ -11,6 +11,7 @@
 #include "server/planner/overlap.h"
 #include "tests/support/planned_jobs.h"
 #include "worker/model/layout.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 namespace {
@@ -118,7 +119,7 @@ TEST(Overlap, ClosedFormAndSimulationAgreeWhereAPassHasAMiddle) {
                 Llama8B(s, {"parallel.degree=" + std::to_string(p),
                             "parallel.head_groups=" + std::to_string(groups), "parallel.tile_rows=8192",
                             std::string("parallel.recompute=") + recompute, "model.layers=4"});
-            const auto prediction = Predict(job, PlanJob(job, p), Profile(name));
+            const auto prediction = Predict(job, ResolvePlan(job, p), Profile(name));
             ASSERT_THAT(prediction, IsOk());
             for (const v1::PassPrediction& pass : prediction->passes()) {
               if (!pass.verdict()) continue;
@@ -162,7 +163,7 @@ TEST(Plan, StepsOfManyMicroBatchesAreExtrapolatedExactly) {
   const auto seconds = [](int sequences) {
     const v1::JobSpec job = Llama8B(16384, {"parallel.degree=4", "model.layers=2",
                                             "train.sequences_per_step=" + std::to_string(sequences)});
-    const auto prediction = Predict(job, PlanJob(job, 4), Profile("h200"));
+    const auto prediction = Predict(job, ResolvePlan(job, 4), Profile("h200"));
     EXPECT_THAT(prediction, IsOk());
     return prediction->step_seconds();
   };
@@ -173,7 +174,7 @@ TEST(Plan, StepsOfManyMicroBatchesAreExtrapolatedExactly) {
 TEST(Overlap, TheSmallestSequenceAndTheLargestRingAreWhereTheVerdictTurns) {
   const v1::DeviceProfile profile = Profile("h100-80g");
   v1::JobSpec job = Llama8B(65536, {"parallel.degree=8", "parallel.tile_rows=8192"});
-  const v1::Plan plan = PlanJob(job, 8);
+  const v1::Plan plan = ResolvePlan(job, 8);
   const int64_t smallest = SmallestFullOverlapSequence(job, plan, profile);
   ASSERT_GT(smallest, 8);
   const auto holds = [&](int64_t s, int degree) {

@@ -43,6 +43,25 @@ const Row kRows[] = {
      {{"y", {"a"}}},
      {{"x", "needs 5 workers, 4 are there"}}},
     {"without workers everyone waits", {{"x", 1}}, {}, 0, {}, {{"x", "needs 1 worker, 0 are there"}}},
+    {"a ring goes to the machine with least room to spare",
+     {{"x", 2}},
+     {"a@1", "b@1", "c@1", "d@2", "e@3", "f@3"},
+     6,
+     {{"x", {"e", "f"}}},
+     {}},
+    {"a ring that no machine holds goes to as few as possible, side by side",
+     {{"x", 5}},
+     {"a@1", "b@2", "c@3", "d@2", "e@3", "f@2"},
+     6,
+     {{"x", {"b", "d", "f", "c", "e"}}},
+     {}},
+    {"each ring of a job is placed by itself",
+     {{"x", 2, 2}},
+     {"a@1", "b@2", "c@1", "d@2"},
+     4,
+     {{"x", {"a", "c", "b", "d"}}},
+     {}},
+    {"rings count as one gang", {{"x", 2, 3}}, {"a", "b"}, 2, {}, {{"x", "needs 6 workers, 2 are there"}}},
     {"the rest waits behind the first that waits, not behind those that start",
      {{"x", 1}, {"y", 2}, {"z", 1}},
      {"a", "b"},
@@ -54,7 +73,12 @@ const Row kRows[] = {
 TEST(Policy, DecidesAsTheTableSays) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.why);
-    const Decisions decisions = Decide({row.waiting, row.free, row.alive});
+    ClusterPicture picture{row.waiting, {}, row.alive};
+    for (const std::string& worker : row.free) {  // "name" or "name@node"
+      const size_t at = worker.find('@');
+      picture.free.push_back({worker.substr(0, at), at == std::string::npos ? "" : worker.substr(at + 1)});
+    }
+    const Decisions decisions = Decide(picture);
     std::vector<std::pair<std::string, std::vector<std::string>>> start;
     for (const auto& decision : decisions.start) start.emplace_back(decision.job, decision.workers);
     std::vector<std::pair<std::string, std::string>> wait;

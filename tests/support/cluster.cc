@@ -41,6 +41,8 @@ std::unique_ptr<Subprocess> Cluster::StartWorker(const std::string& name) const 
                                       "127.0.0.1:0",
                                       "--threads",
                                       "1",
+                                      "--profile",
+                                      "none",
                                       "--rank-program",
                                       Program(options_.rank_program)};
   command.insert(command.end(), options_.worker.begin(), options_.worker.end());

@@ -26,4 +26,14 @@ HostBlock::~HostBlock() {
   owner_->ledger().Release(MemoryCategory::kActivations, {}, bytes_);
 }
 
+void HostLink::Note(HostTask::Stream stream, double start, double seconds) {
+  if (timeline_ == nullptr) return;
+  static constexpr struct {
+    Stream stream;
+    const char* name;
+  } kTracks[kHostStreams] = {
+      {Stream::kCopyOut, "copy out"}, {Stream::kCopyIn, "copy in"}, {Stream::kHost, "AdamW"}};
+  timeline_->Add(kTracks[stream].stream, kTracks[stream].name, start, seconds);
+}
+
 }  // namespace metp

@@ -12,6 +12,7 @@
 
 #include "worker/backend/tensor.h"
 #include "worker/telemetry/ledger.h"
+#include "worker/telemetry/timeline.h"
 
 namespace metp {
 
@@ -73,6 +74,9 @@ class HostLink {
                          const std::vector<HostTask>& behind) = 0;
   virtual void Await(HostTask task) = 0;
   virtual HostLinkTimes TakeTimes() = 0;
+  /// From now on, what TakeTimes adds up is also entered here, task by task, by the time that it returns; null: nowhere.
+  /// Must outlive the link.
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
   /// What is held on the host.
   MemoryLedger& ledger() { return ledger_; }
@@ -82,8 +86,11 @@ class HostLink {
   /// nullptr when there is none left.
   virtual void* AllocateBytes(int64_t bytes) = 0;
   virtual void FreeBytes(void* data, int64_t bytes) = 0;
+  /// One task that is done.
+  void Note(HostTask::Stream stream, double start, double seconds);
 
  private:
+  Timeline* timeline_ = nullptr;
   MemoryLedger ledger_;
 };
 

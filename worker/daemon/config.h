@@ -15,8 +15,16 @@ struct WorkerConfig {
   std::string name;
   /// Metrics, HOST:PORT; port 0 takes a free one.
   std::string http = "127.0.0.1:0";
-  /// Compute threads of a rank; 0: all cores of the machine.
+  /// The machine, as the coordinator tells machines apart: ring neighbours are placed on one where that is possible.
+  std::string node;
+  /// Workers that share this machine evenly, this one included: cores and memory are divided by it.
+  int workers_here = 1;
+  /// Compute threads of a rank; 0: this worker's share of the cores.
   int threads = 0;
+  /// What the coordinator plans this worker's ranks by: a built-in device profile or a file, "none", or "measure".
+  std::string profile = "measure";
+  /// Where a measured profile is kept, so that it is measured once.
+  std::string profile_cache;
   /// Where ring neighbours reach this worker's ranks.
   std::string address = "127.0.0.1";
   std::string rank_program;

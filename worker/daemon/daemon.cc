@@ -12,11 +12,13 @@
 
 namespace metp {
 
-Daemon::Daemon(WorkerConfig config, const Clock& clock, Events events)
+Daemon::Daemon(WorkerConfig config, const Clock& clock, const Device& device,
+               std::optional<v1::DeviceProfile> profile, Events events)
     : config_(std::move(config)),
       clock_(clock),
       events_(std::move(events)),
-      device_(ProbeDevice(config_.threads)),
+      device_(device),
+      profile_(std::move(profile)),
       incarnation_(RandomHex(16)),
       outbox_(config_.outbox_bytes),
       metrics_(config_, clock) {
@@ -68,6 +70,8 @@ v1::WorkerHello Daemon::Hello() const {
   hello.set_memory_bytes(device_.memory_bytes);
   hello.set_version(kVersion);
   hello.set_pid(getpid());
+  hello.set_node(config_.node);
+  if (profile_) *hello.mutable_profile() = *profile_;
   for (v1::RankKey& key : supervisor_->Ranks()) *hello.add_ranks() = std::move(key);
   for (v1::RankKey& key : outbox_.Ended()) *hello.add_ranks() = std::move(key);
   return hello;

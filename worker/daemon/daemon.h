@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,7 +27,9 @@ class Daemon {
     std::function<void()> on_welcome;
     std::function<void(const std::string&)> on_trouble;
   };
-  Daemon(WorkerConfig config, const Clock& clock, Events events);
+  /// `profile` as ProfileOfThisWorker gave it.
+  Daemon(WorkerConfig config, const Clock& clock, const Device& device, std::optional<v1::DeviceProfile> profile,
+         Events events);
   ~Daemon();
 
   /// Serves metrics and dials. Unavailable: the HTTP address is taken.
@@ -44,6 +47,7 @@ class Daemon {
   const Clock& clock_;
   const Events events_;
   const Device device_;
+  const std::optional<v1::DeviceProfile> profile_;
   const std::string incarnation_;
   Outbox outbox_;
   WorkerMetrics metrics_;

@@ -24,12 +24,13 @@ int64_t GroupLimit() {
 
 }  // namespace
 
-Device ProbeDevice(int threads) {
+Device ProbeDevice(int threads, int sharing) {
   Device device;
-  device.threads = threads > 0 ? threads : UsableCores();
+  device.threads = threads > 0 ? threads : std::max(1, UsableCores() / sharing);
   device.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const int64_t limit = GroupLimit(); limit > 0)
     device.memory_bytes = std::min(device.memory_bytes, limit);
+  device.memory_bytes /= sharing;
   return device;
 }
 

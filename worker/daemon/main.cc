@@ -15,6 +15,7 @@
 #include "proto/support/names.h"
 #include "proto/support/version.h"
 #include "worker/daemon/daemon.h"
+#include "worker/daemon/machine_profile.h"
 
 namespace metp {
 namespace {
@@ -42,6 +43,14 @@ class Voice {
                 config_.coordinator.c_str(), metrics_url.c_str());
     std::fflush(stdout);
   }
+  void Measuring() {
+    std::fprintf(stderr, "metp-worker %s: looking for this machine's profile, or measuring it (once, some seconds)\n",
+                 config_.name.c_str());
+  }
+  void NotMeasured(const absl::Status& status) {
+    std::fprintf(stderr, "metp-worker %s: jobs are planned without this worker's profile: %s\n",
+                 config_.name.c_str(), std::string(status.message()).c_str());
+  }
   void Trouble(const std::string& why) {
     MutexLock lock(mutex_);
     if (why == last_trouble_ || leaving_) return;
@@ -62,6 +71,12 @@ class Voice {
   bool leaving_ METP_GUARDED_BY(mutex_) = false;
 };
 
+/// Takes a signal that has come.
+bool AskedToLeave(const sigset_t& signals) {
+  const timespec now = {};
+  return sigtimedwait(&signals, nullptr, &now) > 0;
+}
+
 int Run(const WorkerConfig& config, const sigset_t& signals) {
   if (access(config.rank_program.c_str(), X_OK) != 0) {
     std::fprintf(stderr, "metp-worker: --rank-program: '%s' is not a program that can be run\n",
@@ -70,8 +85,24 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
   }
   RealClock clock;
   Voice voice(config);
+  const Device device = ProbeDevice(config.threads, config.workers_here);
+  if (config.profile == "measure") voice.Measuring();
+  absl::StatusOr<std::optional<v1::DeviceProfile>> profile =
+      ProfileOfThisWorker(config, device, [&] { return AskedToLeave(signals); });
+  if (absl::IsCancelled(profile.status())) {
+    voice.Leaving("a signal");
+    return 0;
+  }
+  if (!profile.ok()) {
+    if (config.profile != "measure") {
+      std::fprintf(stderr, "metp-worker: --profile: %s\n", std::string(profile.status().message()).c_str());
+      return 2;
+    }
+    voice.NotMeasured(profile.status());
+    profile = std::nullopt;
+  }
   std::string metrics_url;  // known before the first welcome
-  Daemon daemon(config, clock,
+  Daemon daemon(config, clock, device, *std::move(profile),
                 {.on_welcome = [&] { voice.Welcome(daemon.metrics_url()); },
                  .on_trouble = [&](const std::string& why) { voice.Trouble(why); }});
   if (const absl::Status status = daemon.Start(); !status.ok()) {
@@ -99,7 +130,8 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
 
   metp::WorkerConfig config;
-  config.name = metp::HostName();
+  config.name = config.node = metp::HostName();
+  config.profile_cache = metp::DefaultProfileCache();
   config.rank_program = metp::DefaultRankProgram();
   int grace_ms = static_cast<int>(config.stop_grace.count());
   CLI::App app{"Runs the ranks of training jobs on one device"};
@@ -112,7 +144,17 @@ int main(int argc, char** argv) {
   app.add_option("--http", config.http, "HOST:PORT of /metrics and /healthz; port 0 takes a free one")
       ->check(metp::HostPortError)
       ->capture_default_str();
-  app.add_option("--threads", config.threads, "compute threads of a rank; 0: all cores")
+  app.add_option("--workers-here", config.workers_here, "workers that share this machine, this one included")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--node", config.node, "name of this machine; default: the host's name")->check(metp::NameError);
+  app.add_option("--profile", config.profile,
+                 "what jobs on this worker are planned by: measure (once, with metp-rank probe), none, a built-in "
+                 "profile's name or a profile file")
+      ->capture_default_str();
+  app.add_option("--profile-cache", config.profile_cache, "folder where the measured profile is kept")
+      ->capture_default_str();
+  app.add_option("--threads", config.threads, "compute threads of a rank; 0: this worker's share of the cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   app.add_option("--address", config.address, "where the ranks of other workers reach this one's")

@@ -174,6 +174,9 @@ void Supervisor::OnMessage(const Key& key, const v1::FromRank& message) {
       if (found != ranks_.end()) found->second.asked.insert(message.get().key());
       break;
     }
+    case v1::FromRank::kLink:
+      *event.mutable_link() = message.link();
+      break;
     case v1::FromRank::kStep:
       *event.mutable_step() = message.step();
       event.mutable_step()->set_rank(key.second);

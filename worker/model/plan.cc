@@ -11,7 +11,7 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   v1::Plan plan;
   plan.set_rings(std::max(1, parallel.rings()));
   plan.set_degree(parallel.degree() == 0 ? std::max(1, workers / plan.rings()) : parallel.degree());
-  if (parallel.rings() == 0) plan.add_notes("rings auto: 1, for want of a device profile");
+  if (parallel.rings() == 0) plan.add_notes("rings auto: 1");
   if (parallel.degree() == 0)
     plan.add_notes("degree auto: " + std::to_string(plan.degree()) + ", all there are");
 
@@ -30,14 +30,14 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   if (rows == 0) plan.add_notes("tile_rows auto: " + std::to_string(kAutoTileRows));
   const bool auto_recompute = parallel.recompute() == v1::ParallelSpec::RECOMPUTE_AUTO;
   plan.set_recompute(auto_recompute ? v1::ParallelSpec::RECOMPUTE_SELECTIVE : parallel.recompute());
-  if (auto_recompute) plan.add_notes("recompute auto: selective, for want of a device profile");
+  if (auto_recompute) plan.add_notes("recompute auto: selective");
   const auto offloads = [&](v1::ParallelSpec::Offload what) {
     return std::count(parallel.offload().begin(), parallel.offload().end(), what) > 0;
   };
   plan.set_offload_activations(offloads(v1::ParallelSpec::OFFLOAD_ACTIVATIONS));
   plan.set_offload_optimizer(offloads(v1::ParallelSpec::OFFLOAD_OPTIMIZER));
   if (offloads(v1::ParallelSpec::OFFLOAD_AUTO))
-    plan.add_notes("offload auto: none, for want of a device profile");
+    plan.add_notes("offload auto: none");
   return plan;
 }
 

@@ -13,6 +13,8 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/sim/profile.h"
 #include "worker/comm/communicator.h"
+#include "worker/rank/link_probe.h"
+#include "worker/rank/rendezvous.h"
 
 namespace metp {
 
@@ -26,7 +28,7 @@ struct Measured {
   std::vector<Sample> gemm, attention_forward, attention_backward;  // flops and bytes; flops and scores
   Sample memory;                                                    // bytes
   double launch = 0;
-  double latency = 0, link_seconds = 0;
+  v1::Link link;
   int64_t workspace = 0;
 };
 
@@ -43,14 +45,12 @@ class Prober {
     out.memory = Pointwise();
     const Tensor one = Make(1, 1);
     out.launch = Seconds([&] { backend_->Fill(one, 0); });
-    if (communicator_.size() > 1) {
-      out.latency = Hop(1);
-      out.link_seconds = Hop(kMessage);
-    }
+    ThrowIfError(communicator_.Barrier());
+    const absl::StatusOr<v1::Link> link = MeasureLink(communicator_);
+    ThrowIfError(link.status());
+    out.link = *link;
     return out;
   }
-
-  static constexpr int64_t kMessage = int64_t{1} << 20;  // elements
 
  private:
   // Wide, narrow in the result, narrow inside, and as thin as one head group's.
@@ -132,18 +132,6 @@ class Prober {
     return {static_cast<double>((3 + 6 + 2 + 4 + 2 + 3) * x->bytes()), 0, seconds};
   }
 
-  /// Median seconds of a hop, sending and receiving `size` elements.
-  double Hop(int64_t size) {
-    const Tensor out = Make(1, size), in = Make(1, size);
-    std::vector<double> seconds;
-    for (int i = 0; i < 15; ++i) {
-      ThrowIfError(communicator_.Await(communicator_.Post({{out}, {in}}, backend_->Record())));
-      for (const HopRecord& record : communicator_.TakeRecords()) seconds.push_back(record.communication);
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + 7, seconds.end());
-    return std::max(seconds[7], 1e-9);
-  }
-
   MemoryLedger ledger_;
   const std::unique_ptr<Backend> backend_;
   Communicator& communicator_;
@@ -154,6 +142,11 @@ void KeepSlower(std::vector<Sample>& samples, const std::vector<Sample>& other) 
     samples[i].seconds = std::max(samples[i].seconds, other[i].seconds);
 }
 
+void KeepSlower(v1::Link& link, const v1::Link& other) {
+  link.set_latency_seconds(std::max(link.latency_seconds(), other.latency_seconds()));
+  link.set_bytes_per_second(std::min(link.bytes_per_second(), other.bytes_per_second()));
+}
+
 Measured Slowest(const std::vector<Measured>& ranks) {
   Measured slowest = ranks.front();
   for (const Measured& rank : ranks) {
@@ -162,13 +155,42 @@ Measured Slowest(const std::vector<Measured>& ranks) {
     KeepSlower(slowest.attention_backward, rank.attention_backward);
     slowest.memory.seconds = std::max(slowest.memory.seconds, rank.memory.seconds);
     slowest.launch = std::max(slowest.launch, rank.launch);
-    slowest.latency = std::max(slowest.latency, rank.latency);
-    slowest.link_seconds = std::max(slowest.link_seconds, rank.link_seconds);
+    KeepSlower(slowest.link, rank.link);
   }
   return slowest;
 }
 
 double Rate(double seconds_per_unit) { return seconds_per_unit > 0 ? 1 / seconds_per_unit : kUnlimited; }
+
+/// body(rank, communicator) on a thread for each rank. Throws the first StepError.
+void OnEveryRank(int ranks, ProbedLink link, const std::function<void(int, Communicator&)>& body) {
+  std::vector<std::unique_ptr<Communicator>> communicators(ranks);
+  if (ranks == 1 || link == ProbedLink::kMemory) communicators = MakeLocalCommunicators(ranks);
+  LocalRendezvous rendezvous;
+  std::vector<std::optional<StepError>> errors(ranks);
+  std::vector<std::thread> runners;
+  for (int rank = 0; rank < ranks; ++rank) {
+    runners.emplace_back([&, rank] {
+      std::unique_ptr<Communicator>& communicator = communicators[rank];
+      try {
+        if (communicator == nullptr) {
+          auto connected = MakeGlooCommunicator(rank, ranks, "127.0.0.1", rendezvous);
+          ThrowIfError(connected.status());
+          communicator = *std::move(connected);
+        }
+        body(rank, *communicator);
+        ThrowIfError(communicator->Barrier());  // nobody leaves while a neighbour still needs the ring
+      } catch (const StepError& error) {
+        if (communicator != nullptr) communicator->Abort(error.status());
+        errors[rank] = error;
+      }
+    });
+  }
+  for (std::thread& runner : runners) runner.join();
+  for (const auto& error : errors) {
+    if (error) throw StepError(*error);
+  }
+}
 
 v1::KernelRate AttentionRate(const std::vector<Sample>& samples) {
   const Fit fit = FitRates(samples);
@@ -202,24 +224,17 @@ Fit FitRates(const std::vector<Sample>& samples) {
   return first.a * x1 >= second.b * y1 ? first : second;
 }
 
-v1::DeviceProfile ProbeThisMachine(int ranks, int threads) {
-  auto communicators = MakeLocalCommunicators(ranks);
+v1::DeviceProfile ProbeThisMachine(int ranks, int threads, ProbedLink link) {
   std::vector<Measured> measured(ranks);
-  std::vector<std::optional<StepError>> errors(ranks);
-  std::vector<std::thread> runners;
-  for (int rank = 0; rank < ranks; ++rank) {
-    runners.emplace_back([&, rank] {
-      try {
-        measured[rank] = Prober(threads, *communicators[rank]).Run();
-      } catch (const StepError& error) {
-        communicators[rank]->Abort(error.status());
-        errors[rank] = error;
-      }
+  OnEveryRank(ranks, link, [&](int rank, Communicator& communicator) {
+    measured[rank] = Prober(threads, communicator).Run();
+  });
+  if (ranks == 1 && link == ProbedLink::kLoopback) {  // what neighbours on this machine would have
+    OnEveryRank(2, link, [&](int rank, Communicator& communicator) {
+      const absl::StatusOr<v1::Link> between = MeasureLink(communicator);
+      ThrowIfError(between.status());
+      if (rank == 0) measured[0].link = *between;
     });
-  }
-  for (std::thread& runner : runners) runner.join();
-  for (const auto& error : errors) {
-    if (error) throw StepError(*error);
   }
   const Measured slowest = Slowest(measured);
 
@@ -238,10 +253,7 @@ v1::DeviceProfile ProbeThisMachine(int ranks, int threads) {
   profile.mutable_gemm()->set_bytes_per_second(Rate(gemm.b));
   *profile.mutable_attention_forward() = AttentionRate(slowest.attention_forward);
   *profile.mutable_attention_backward() = AttentionRate(slowest.attention_backward);
-  const double transfer = std::max(slowest.link_seconds - slowest.latency, 1e-9);
-  profile.mutable_link()->set_latency_seconds(slowest.latency);
-  profile.mutable_link()->set_bytes_per_second(
-      ranks == 1 ? kUnlimited : static_cast<double>(4 * Prober::kMessage) / transfer);
+  *profile.mutable_link() = slowest.link;
   profile.set_devices_per_node(ranks);
   NormalizeProfile(profile);
   return profile;

@@ -8,10 +8,16 @@
 
 namespace metp {
 
-/// Measures `ranks` ranks of `threads` threads on this machine's CPU, all at once, over the local ring: products and
-/// attention over a few shapes, operations bound by memory, messages. About five seconds. Of each figure the
+/// What the ranks of a ring on this machine exchange messages through.
+enum class ProbedLink {
+  kMemory,    // ranks are threads of one process
+  kLoopback,  // ranks are processes, over Gloo
+};
+
+/// Measures `ranks` ranks of `threads` threads on this machine's CPU, all at once: products and attention over a few
+/// shapes, operations bound by memory, messages over a ring. About five seconds. Of each figure the
 /// slowest rank's counts. The machine's memory is shared out evenly. Complete and valid; throws StepError.
-v1::DeviceProfile ProbeThisMachine(int ranks, int threads);
+v1::DeviceProfile ProbeThisMachine(int ranks, int threads, ProbedLink link = ProbedLink::kMemory);
 
 /// One measured kernel: amounts of its two kinds of work, and the seconds it took.
 struct Sample {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
 #include "worker/model/plan.h"
+#include "worker/rank/link_probe.h"
 #include "worker/rank/rendezvous.h"
 #include "worker/rank/rendezvous_link.h"
 #include "worker/rank/run_rank.h"
@@ -43,6 +44,10 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
       const std::unique_ptr<Communicator> across,
       Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous));
   v1::FromRank message;
+  if (p > 1) {
+    METP_ASSIGN_OR_RETURN(*message.mutable_link(), MeasureLink(*communicator));
+    METP_RETURN_IF_ERROR(link.Send(message));
+  }
   message.set_started(absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", cpu, ",
                                    start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));

@@ -25,10 +25,11 @@ class Trainer {
                                                          Backend& backend, Communicator& communicator,
                                                          Communicator* across, const Dataset* dataset);
 
-  /// See Ring::set_timeline.
+  /// See Ring::set_timeline and HostLink::set_timeline.
   void set_timeline(Timeline* timeline) {
     ring_.set_timeline(timeline);
     replicas_.set_timeline(timeline);
+    backend_.host_link().set_timeline(timeline);
   }
 
   /// Steps done so far.

@@ -27,9 +27,13 @@ std::string Named(const char* what, int stream, std::string_view name) {
 std::string Timeline::ToChromeTrace(const std::string& title) const {
   double first = spans_.empty() ? 0 : spans_.front().start;
   for (const Span& span : spans_) first = std::min(first, span.start);
-  std::string out = "{\"traceEvents\":[\n" + Named("process_name", 0, title) + ",\n" +
-                    Named("thread_name", static_cast<int>(Stream::kCompute), "compute") + ",\n" +
-                    Named("thread_name", static_cast<int>(Stream::kRing), "ring");
+  std::string out = "{\"traceEvents\":[\n" + Named("process_name", 0, title);
+  for (size_t stream = 0; stream < std::size(kStreamNames); ++stream) {
+    const bool used = std::any_of(spans_.begin(), spans_.end(), [&](const Span& span) {
+      return static_cast<size_t>(span.stream) == stream;
+    });
+    if (used) out += ",\n" + Named("thread_name", static_cast<int>(stream), kStreamNames[stream]);
+  }
   for (const Span& span : spans_) {
     char times[96];
     std::snprintf(times, sizeof times, ",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}",

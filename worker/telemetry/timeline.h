@@ -9,7 +9,8 @@
 
 namespace metp {
 
-enum class Stream { kCompute, kRing };
+enum class Stream { kCompute, kRing, kCopyOut, kCopyIn, kHost };
+inline constexpr const char* kStreamNames[] = {"compute", "ring", "copy out", "copy in", "host"};
 
 class Timeline {
  public:

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"name: small", "name: small\nparallel: fast",
                 "job.yaml:2: parallel: found fast, expected a section (degree, head_groups, tile_rows, "
                 "attention, "
-                "require_full_overlap, offload, recompute)"}));
+                "require_full_overlap, offload, recompute, rings)"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ranges, JobFileMistakes,

@@ -38,5 +38,13 @@ TEST(Probe, MeasuresACompleteProfile) {
   }
 }
 
+TEST(Probe, MeasuresLoopbackLinksWhateverTheNumberOfRanks) {
+  for (int ranks : {1, 2}) {
+    const v1::Link link = ProbeThisMachine(ranks, 1, ProbedLink::kLoopback).link();
+    EXPECT_GT(link.latency_seconds(), 0);
+    EXPECT_LT(link.bytes_per_second(), 1e12);  // a socket's, not the unlimited one of a single rank
+  }
+}
+
 }  // namespace
 }  // namespace metp

@@ -23,6 +23,18 @@ HostTask CpuHostLink::Post(HostTask::Stream stream, const std::vector<HostTask>&
   return {stream, streams_[stream].Post(std::move(task))};
 }
 
+HostLinkTimes CpuHostLink::TakeTimes() {
+  HostLinkTimes times;
+  times.exposed = std::exchange(exposed_, 0);
+  for (const HostTask::Stream stream : {HostTask::kOut, HostTask::kIn, HostTask::kUpdate}) {
+    for (const TaskStream::Span& span : streams_[stream].TakeSpans()) {
+      (stream == HostTask::kUpdate ? times.updating : times.copying) += span.seconds;
+      Note(stream, span.start, span.seconds);
+    }
+  }
+  return times;
+}
+
 HostTask CpuHostLink::CopyOut(const Matrix& from, const HostBlock& to, const Event&,
                               const std::vector<HostTask>& behind) {
   return Post(HostTask::kOut, behind, [from, to = to.data()] {

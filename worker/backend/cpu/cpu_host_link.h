@@ -26,10 +26,7 @@ class CpuHostLink final : public HostLink {
                  const HostBlock& v, const HostBlock& w, const HostBlock* narrow,
                  const std::vector<HostTask>& behind) override;
   void Await(HostTask task) override { exposed_ += streams_[task.stream].Await(task.number); }
-  HostLinkTimes TakeTimes() override {
-    return {streams_[HostTask::kOut].TakeSeconds() + streams_[HostTask::kIn].TakeSeconds(),
-            streams_[HostTask::kUpdate].TakeSeconds(), std::exchange(exposed_, 0)};
-  }
+  HostLinkTimes TakeTimes() override;
 
  protected:
   void* AllocateBytes(int64_t bytes) override { return pool_.Take(bytes); }

@@ -6,9 +6,9 @@
 namespace metp::cpu {
 
 namespace {
-using Clock = std::chrono::steady_clock;
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
 }
 }  // namespace
 
@@ -31,16 +31,16 @@ uint64_t TaskStream::Post(Task task) {
 }
 
 double TaskStream::Await(uint64_t number) {
-  const Clock::time_point start = Clock::now();
+  const double start = Now();
   MutexLock lock(mutex_);
   if (done_ >= number) return 0;
   while (done_ < number && !stop_) changed_.Wait(mutex_);
-  return SecondsSince(start);
+  return Now() - start;
 }
 
-double TaskStream::TakeSeconds() {
+std::vector<TaskStream::Span> TaskStream::TakeSpans() {
   MutexLock lock(mutex_);
-  return std::exchange(seconds_, 0);
+  return std::exchange(spans_, {});
 }
 
 void TaskStream::Run() {
@@ -53,10 +53,10 @@ void TaskStream::Run() {
       task = std::move(queue_.front());
       queue_.pop_front();
     }
-    const Clock::time_point start = Clock::now();
+    const double start = Now();
     const double waited = task();
     MutexLock lock(mutex_);
-    seconds_ += SecondsSince(start) - waited;
+    spans_.push_back({start + waited, Now() - start - waited});
     ++done_;
     changed_.NotifyAll();
   }

@@ -1,12 +1,13 @@
 #pragma once
 
-// One stream of the CPU backend's host link: a thread that does what is posted, in that order. Post and TakeSeconds
+// One stream of the CPU backend's host link: a thread that does what is posted, in that order. Post and TakeSpans
 // belong to one thread, Await to any.
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "proto/support/mutex.h"
 
@@ -31,8 +32,11 @@ class TaskStream {
   uint64_t Post(Task task) METP_EXCLUDES(mutex_);
   /// Returns when task `number` is done; the seconds waited.
   double Await(uint64_t number) METP_EXCLUDES(mutex_);
-  /// Seconds at work since the last call.
-  double TakeSeconds() METP_EXCLUDES(mutex_);
+  /// The tasks done since the last call: when they had waited for others, on the steady clock, and how long they took.
+  struct Span {
+    double start, seconds;
+  };
+  std::vector<Span> TakeSpans() METP_EXCLUDES(mutex_);
 
  private:
   void Run() METP_EXCLUDES(mutex_);
@@ -42,7 +46,7 @@ class TaskStream {
   std::deque<Task> queue_ METP_GUARDED_BY(mutex_);
   uint64_t posted_ METP_GUARDED_BY(mutex_) = 0;
   uint64_t done_ METP_GUARDED_BY(mutex_) = 0;
-  double seconds_ METP_GUARDED_BY(mutex_) = 0;
+  std::vector<Span> spans_ METP_GUARDED_BY(mutex_);
   bool stop_ METP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -13,6 +13,7 @@ HostTask SimHostLink::Post(HostTask::Stream stream, double after, const std::vec
   for (const HostTask& task : behind) start = std::max(start, DoneAt(task));
   on.free = start + seconds;
   on.done.push_back(on.free);
+  Note(stream, start, seconds);
   return {stream, on.done.size()};
 }
 

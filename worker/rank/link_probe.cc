@@ -1,0 +1,46 @@
+#include "worker/rank/link_probe.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "proto/support/status_macros.h"
+
+namespace metp {
+
+namespace {
+
+constexpr int kRepetitions = 9;
+constexpr int64_t kElements = int64_t{1} << 20;
+constexpr double kUnlimited = 1e30;
+
+/// Median seconds of a hop that sends and receives `elements`.
+absl::StatusOr<double> Hop(Communicator& communicator, int64_t elements) {
+  std::vector<float> out(elements), in(elements);
+  const Matrix send{out.data(), 1, elements, elements, DType::kF32}, receive{in.data(), 1, elements, elements, DType::kF32};
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepetitions; ++i) {
+    METP_RETURN_IF_ERROR(communicator.Await(communicator.Post({{send}, {receive}}, Event())));
+    for (const HopRecord& record : communicator.TakeRecords()) seconds.push_back(record.communication);
+  }
+  const auto middle = seconds.begin() + kRepetitions / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(*middle, 1e-9);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Link> MeasureLink(Communicator& communicator) {
+  v1::Link link;
+  link.set_bytes_per_second(kUnlimited);
+  link.set_latency_seconds(0);
+  if (communicator.size() == 1) return link;
+  METP_RETURN_IF_ERROR(Hop(communicator, 1).status());  // connections warm up
+  METP_ASSIGN_OR_RETURN(const double latency, Hop(communicator, 1));
+  METP_ASSIGN_OR_RETURN(const double seconds, Hop(communicator, kElements));
+  link.set_latency_seconds(latency);
+  // On a busy machine a short message may wait longer than a long one takes.
+  link.set_bytes_per_second(4 * static_cast<double>(kElements) / std::max(seconds - latency, seconds / 2));
+  return link;
+}
+
+}  // namespace metp

@@ -51,7 +51,8 @@ std::string HostText(const v1::Prediction& prediction) {
   const v1::HostTimes& host = prediction.host();
   if (host.copy_seconds() + host.update_seconds() == 0) return "";
   return absl::StrCat("Host memory: copies ", Duration(host.copy_seconds()), ", optimizer ",
-                      Duration(host.update_seconds()), "; waiting for them ", Duration(host.exposed_seconds()), ", ",
+                      Duration(host.update_seconds()), "; waiting for them ",
+                      Duration(host.exposed_seconds()), ", ",
                       Percent(host.exposed_seconds() / prediction.step_seconds()), " of the step.\n");
 }
 
@@ -175,8 +176,8 @@ std::string PlanText(const PlanAnswer& answer) {
   if (answer.max_sequence)
     absl::StrAppend(&text, "Longest sequence that fits: ", Grouped(*answer.max_sequence), " tokens.\n");
   absl::StrAppend(&text, plan.degree(), plan.degree() == 1 ? " rank" : " ranks",
-                  RingsOf(plan) == 1 ? ", " : " a ring, ", PlanSettings(plan),
-                  "; sequence ", Grouped(answer.job.data().sequence_length()), " tokens.\n");
+                  RingsOf(plan) == 1 ? ", " : " a ring, ", PlanSettings(plan), "; sequence ",
+                  Grouped(answer.job.data().sequence_length()), " tokens.\n");
   for (const std::string& note : plan.notes()) absl::StrAppend(&text, note, "\n");
   absl::StrAppend(&text, "\n", MemoryText(p));
   absl::StrAppend(&text, "\nStep ", Duration(p.step_seconds()), ", ",

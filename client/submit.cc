@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "client/api.h"
 #include "client/command.h"
 #include "client/job_file_error.h"
-#include "absl/strings/str_split.h"
 #include "client/json.h"
 #include "client/summary.h"
 #include "client/watching.h"

@@ -117,8 +117,8 @@ std::string HostText(const v1::JobStatus& status) {
     exposed += rank.host().exposed_seconds();
   }
   if (copying + updating == 0) return "";
-  return absl::StrCat("Host memory: copies ", Duration(copying), ", optimizer ", Duration(updating), "; waited for ",
-                      Duration(exposed), ".\n");
+  return absl::StrCat("Host memory: copies ", Duration(copying), ", optimizer ", Duration(updating),
+                      "; waited for ", Duration(exposed), ".\n");
 }
 
 }  // namespace
@@ -154,7 +154,8 @@ std::string OverlapTable(const v1::JobStatus& status) {
 std::string PlanLines(const v1::JobStatus& status) {
   const v1::Plan& plan = status.plan();
   const v1::Prediction& p = status.prediction();
-  std::string out = absl::StrCat(RanksOf(plan), RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan), "\n");
+  std::string out =
+      absl::StrCat(RanksOf(plan), RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan), "\n");
   if (status.has_prediction()) {
     absl::StrAppend(&out, "expected (simulated): ", Bytes(static_cast<double>(p.peak_bytes())), " of ",
                     Bytes(static_cast<double>(p.usable_bytes())), " a worker");

@@ -21,7 +21,8 @@ bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
 
 }  // namespace
 
-absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string& request_id, v1::JobSpec job) {
+absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string& request_id,
+                                                               v1::JobSpec job) {
   NormalizeJob(job);
   METP_RETURN_IF_ERROR(ValidateJob(job));
   Submission submission;
@@ -165,7 +166,8 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
   return status;
 }
 
-void Controller::NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link) {
+void Controller::NoteLink(const std::string& worker, const std::string& attempt, int rank,
+                          const v1::Link& link) {
   const absl::StatusOr<v1::JobStatus> status = jobs_.Get(attempt.substr(0, attempt.rfind('/')));
   if (!status.ok()) return;
   const int p = status->plan().degree(), first = rank / p * p;

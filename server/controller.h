@@ -32,14 +32,15 @@ class Controller {
   /// validates, and says what to plan on. InvalidArgument: the job breaks a rule. AlreadyExists: the request id made
   /// another job.
   struct Submission {
-    v1::JobSpec job;                        // normalized
+    v1::JobSpec job;  // normalized
     Workers workers;
     std::optional<v1::JobStatus> repeated;  // this request has been taken before: there is nothing to plan
   };
   absl::StatusOr<Submission> BeginSubmit(const std::string& request_id, v1::JobSpec job);
   /// The second queues `job` with its plan, unless the request was taken meanwhile. FailedPrecondition: no workers have
   /// the memory.
-  absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, const v1::JobSpec& job, const Choice& choice);
+  absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, const v1::JobSpec& job,
+                                       const Choice& choice);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
 

@@ -39,16 +39,18 @@ grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* contex
     reactor->Finish(ToGrpc(outcome));
   };
   loop_.Post([this, request, answer](Controller& controller) {
-    absl::StatusOr<Controller::Submission> received = controller.BeginSubmit(request->request_id(), request->job());
+    absl::StatusOr<Controller::Submission> received =
+        controller.BeginSubmit(request->request_id(), request->job());
     if (!received.ok()) return answer(received.status());
     if (received->repeated) return answer(*std::move(received->repeated));
     const v1::JobSpec job = received->job;
-    desk_.Post(job, std::move(received->workers), [this, request, answer, job](absl::StatusOr<Choice> choice) {
-      if (!choice.ok()) return answer(choice.status());
-      loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
-        answer(controller.Submit(request->request_id(), job, choice));
-      });
-    });
+    desk_.Post(job, std::move(received->workers),
+               [this, request, answer, job](absl::StatusOr<Choice> choice) {
+                 if (!choice.ok()) return answer(choice.status());
+                 loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
+                   answer(controller.Submit(request->request_id(), job, choice));
+                 });
+               });
   });
   return reactor;
 }

@@ -10,8 +10,8 @@
 #include "server/config.h"
 #include "server/event_loop.h"
 #include "server/job_table.h"
-#include "server/registry.h"
 #include "server/planning_desk.h"
+#include "server/registry.h"
 
 namespace metp {
 

@@ -107,8 +107,7 @@ absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id,
 }
 
 absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const v1::JobSpec& job,
-                                            const v1::Plan& plan,
-                                            const v1::Prediction& prediction) {
+                                            const v1::Plan& plan, const v1::Prediction& prediction) {
   if (request_id.empty()) return absl::InvalidArgumentError("a submit request must carry a request id");
   MutexLock write(write_mutex_);
   v1::JobRecord record;

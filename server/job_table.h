@@ -43,8 +43,8 @@
 #include "server/config.h"
 #include "server/job_progress.h"
 #include "server/log_ring.h"
-#include "server/store/store.h"
 #include "server/scheduler/policy.h"
+#include "server/store/store.h"
 
 namespace metp {
 
@@ -95,8 +95,7 @@ class JobTable {
   absl::StatusOr<v1::JobStatus> Repeated(const std::string& request_id, const v1::JobSpec& job) const;
   /// Arrow 1. `job` normalized and valid, `request_id` new.
   absl::StatusOr<v1::JobStatus> Add(const std::string& request_id, const v1::JobSpec& job,
-                                    const v1::Plan& plan,
-                                            const v1::Prediction& prediction);
+                                    const v1::Plan& plan, const v1::Prediction& prediction);
   /// Arrow 2. `placement[r]` holds rank r. Returns the attempt. FailedPrecondition unless QUEUED;
   /// InvalidArgument unless there are as many placements as the plan has ranks.
   absl::StatusOr<std::string> StartAttempt(const std::string& id, const std::vector<Placement>& placement);

@@ -60,7 +60,8 @@ function(metp_test name)
   add_executable(${name}_test ${A_SOURCES})
   target_include_directories(${name}_test PRIVATE ${metp_source_dir})
   target_compile_definitions(${name}_test PRIVATE METP_SOURCE_DIR="${metp_source_dir}"
-                             METP_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+                             METP_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
+                             METP_SANITIZED=$<BOOL:${METP_SANITIZE}>)
   target_link_libraries(${name}_test PRIVATE ${A_DEPS} GTest::gmock GTest::gtest GTest::gtest_main metp_warnings)
   if(METP_SANITIZE STREQUAL "thread")
     metp_links_grpc(${name}_test grpc)

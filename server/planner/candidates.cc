@@ -62,9 +62,7 @@ std::vector<Recompute> RecomputeChoices(const v1::JobSpec& job) {
           v1::ParallelSpec::RECOMPUTE_FULL};
 }
 
-bool TileMayShrink(const v1::Plan& plan) {
-  return plan.tile_rows() == 0 || plan.tile_rows() > kSmallestTile;
-}
+bool TileMayShrink(const v1::Plan& plan) { return plan.tile_rows() == 0 || plan.tile_rows() > kSmallestTile; }
 
 /// What goes to the host, from nothing to everything.
 struct Offloaded {
@@ -178,7 +176,8 @@ std::vector<Change> Changes(const v1::JobSpec& job, const v1::Plan& plan) {
         [&](v1::Plan& changed) { changed.set_recompute(recompute); });
   }
   for (const Offloaded& offloaded : kEveryOffload) {
-    if (offloaded.activations == plan.offload_activations() && offloaded.optimizer == plan.offload_optimizer())
+    if (offloaded.activations == plan.offload_activations() &&
+        offloaded.optimizer == plan.offload_optimizer())
       continue;
     if (!offloaded.activations && !offloaded.optimizer) continue;  // last: below
     add(OffloadSetting(offloaded), [&](v1::Plan& changed) { SetOffload(changed, offloaded); });

@@ -90,8 +90,8 @@ struct PeerShape {
   const PeerMeans means;
   const ModelConfig c;
   const int p;
-  const int64_t b, s, S, n;   // S: all tokens of a micro-batch; n: those of one device
-  const int64_t e;            // bytes of a weight or activation at work
+  const int64_t b, s, S, n;  // S: all tokens of a micro-batch; n: those of one device
+  const int64_t e;           // bytes of a weight or activation at work
   // Of a parameter: compute weight and gradient; master (where that is not the compute weight) and two moments. At
   // work on the host the master is one of its own.
   const int64_t state_bytes, optimizer_bytes;

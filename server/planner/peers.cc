@@ -6,6 +6,7 @@
 #include "server/planner/peer_time.h"
 #include "server/planner/planner.h"
 #include "worker/backend/sim/profile.h"
+#include "worker/model/plan.h"
 
 namespace metp {
 
@@ -35,9 +36,10 @@ std::string WhyNot(const PeerShape& x) {
   return "";
 }
 
+/// `profile`'s host memory: one device's share.
 bool Fits(const PeerShape& x, const v1::DeviceProfile& profile) {
   return SumOf(PeerMemory(x, profile.workspace_bytes())) <= UsableBytes(profile) &&
-         PeerHostMemory(x) <= ShareOfHost(profile, x.p).memory_bytes;
+         PeerHostMemory(x) <= profile.host_memory_bytes();
 }
 
 /// By bisection: memory never falls as the sequence grows.
@@ -52,8 +54,10 @@ int64_t LongestThatFits(Peer peer, const PeerMeans& means, const v1::JobSpec& jo
   return fit;
 }
 
-PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const v1::JobSpec& job, int degree,
-                      const v1::DeviceProfile& profile) {
+PeerEstimate Estimate(Peer peer, const char* name, const PeerMeans& means, const v1::JobSpec& job,
+                      const v1::Plan& plan, v1::DeviceProfile profile) {
+  const int degree = plan.degree();
+  profile.set_host_memory_bytes(ShareOfHost(profile, RanksOf(plan)).memory_bytes);
   PeerEstimate estimate;
   estimate.method = name;
   estimate.equal_means = means.equal;
@@ -75,10 +79,13 @@ std::vector<PeerEstimate> ComparePeers(const v1::JobSpec& job, const v1::Plan& p
                                        const v1::DeviceProfile& profile) {
   const PeerMeans as_planned{true, plan.recompute(), plan.tile_rows(), plan.offload_activations(),
                              plan.offload_optimizer()};
+  v1::JobSpec of_a_ring =
+      job;  // beside data-parallel rings each peer has as many groups, and a group's share
+  of_a_ring.mutable_train()->set_sequences_per_step(job.train().sequences_per_step() / RingsOf(plan));
   std::vector<PeerEstimate> estimates;
   for (const auto& [peer, name] : kMethods) {
     for (const PeerMeans& means : {PeerMeans{}, as_planned})
-      estimates.push_back(Estimate(peer, name, means, job, plan.degree(), profile));
+      estimates.push_back(Estimate(peer, name, means, of_a_ring, plan, profile));
   }
   return estimates;
 }

@@ -30,7 +30,8 @@ struct PeerEstimate {
   double step_seconds = 0;                       // of one optimizer step, were the memory there
 };
 
-/// All methods x both settings, for the job at its own sequence length on plan.degree() devices of `profile`.
+/// All methods x both settings, for the job at its own sequence length on plan.degree() devices of `profile`, and its
+/// share of the step where the plan has rings (which spread a peer's optimizer state no further here).
 /// `job`: normalized and valid; `profile`: complete and valid.
 std::vector<PeerEstimate> ComparePeers(const v1::JobSpec& job, const v1::Plan& plan,
                                        const v1::DeviceProfile& profile);

@@ -39,9 +39,10 @@ std::string Words(const v1::Plan& plan) {
 /// A rank's weights, masters, gradients and moments on the device.
 double StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
   const bool narrow = profile.precision() == v1::DeviceProfile::PRECISION_BF16;
-  const double everywhere = narrow ? 6 : 8;  // compute weights and gradients
+  const double everywhere = narrow ? 6 : 8;                              // compute weights and gradients
   const double shared = plan.offload_optimizer() ? 0 : narrow ? 12 : 8;  // over rings
-  return (everywhere + shared / RingsOf(plan)) * MatrixParameters(MakeModelConfig(job.model())) / plan.degree();
+  return (everywhere + shared / RingsOf(plan)) * MatrixParameters(MakeModelConfig(job.model())) /
+         plan.degree();
 }
 
 /// A device of which only the memory is known: good for counting bytes, not for seconds.
@@ -70,7 +71,7 @@ double Kernels(const v1::JobSpec& job, const v1::Plan& plan) {
 }
 
 std::string Seconds(double seconds) {
-  return seconds < 100 ? absl::StrFormat("%.3g s", seconds) : absl::StrFormat("%.0f s", seconds);
+  return seconds < 100 ? absl::StrFormat("%.4g s", seconds) : absl::StrFormat("%.0f s", seconds);
 }
 
 std::string GB(double bytes) { return absl::StrFormat("%.1f GB", bytes / 1e9); }
@@ -182,22 +183,24 @@ absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
     const bool rings = RingsOf(even) > 1;
     return absl::FailedPreconditionError(absl::StrCat(
         rings ? "parallel.rings: found " : "parallel.degree: found ",
-        rings ? absl::StrCat(RingsOf(even), " rings of ", even.degree(), " ranks") : absl::StrCat(even.degree()),
+        rings ? absl::StrCat(RingsOf(even), " rings of ", even.degree(), " ranks")
+              : absl::StrCat(even.degree()),
         ", expected at most ", workers.count, rings ? " ranks" : "", ", the number of registered workers"));
   }
   bool simulated = workers.profile.has_value();
   if (simulated) {
     double kernels = 0;
-    for (const v1::Plan& plan : Candidates(job, *workers.profile, workers.count)) kernels += Kernels(job, plan);
+    for (const v1::Plan& plan : Candidates(job, *workers.profile, workers.count))
+      kernels += Kernels(job, plan);
     simulated = kernels <= kMostKernels;
   }
   if (simulated) return ChoosePlan(job, *workers.profile, workers.count);
   const char* why = workers.profile ? "the step has too many kernels to simulate while you wait"
                                     : "no worker has a device profile";
   if (job.parallel().require_full_overlap() && even.degree() > 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parallel.require_full_overlap: found true, expected false: it cannot be checked here, since ",
-                     why, "; metpctl plan checks it against a profile"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parallel.require_full_overlap: found true, expected false: it cannot be checked here, since ", why,
+        "; metpctl plan checks it against a profile"));
   }
   Choice choice{even, {}};
   choice.plan.add_notes(absl::StrCat("planned by even split: ", why));

@@ -25,7 +25,7 @@ struct FreeWorker {
 struct ClusterPicture {
   std::vector<WaitingJob> waiting;  // in order of submission
   std::vector<FreeWorker> free;     // that can take a rank now, in the order in which they are to be used
-  int alive = 0;  // workers that can take ranks, now or when their present job ends
+  int alive = 0;                    // workers that can take ranks, now or when their present job ends
 };
 
 struct Decisions {

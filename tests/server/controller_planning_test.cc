@@ -108,7 +108,8 @@ TEST_F(ControllerPlanning, ARingStaysOnOneNodeAndItsLinksGoIntoTheProfilesOfItsW
   measured.mutable_link()->set_bytes_per_second(7e9);
   ASSERT_THAT(Say(workers[2], measured, pair.attempt(), 1), IsOk());
   EXPECT_EQ(ProfileOf("gpu-2").link().bytes_per_second(), 7e9);
-  EXPECT_EQ(ProfileOf("gpu-2").node_link().bytes_per_second(), Profile("h100-80g").node_link().bytes_per_second());
+  EXPECT_EQ(ProfileOf("gpu-2").node_link().bytes_per_second(),
+            Profile("h100-80g").node_link().bytes_per_second());
   EXPECT_EQ(ProfileOf("gpu-0").link().bytes_per_second(), Profile("h100-80g").link().bytes_per_second());
   for (int r = 0; r < 2; ++r) {
     ASSERT_THAT(Say(workers[2 * r], Started(), pair.attempt(), r), IsOk());
@@ -120,7 +121,8 @@ TEST_F(ControllerPlanning, ARingStaysOnOneNodeAndItsLinksGoIntoTheProfilesOfItsW
   for (const v1::RankStatus& rank : all.ranks()) order.push_back(rank.worker());
   EXPECT_THAT(order, ElementsAre("gpu-0", "gpu-2", "gpu-1", "gpu-3"));
   measured.mutable_link()->set_bytes_per_second(3e9);
-  ASSERT_THAT(Say(workers[2], measured, all.attempt(), 1), IsOk());  // its next neighbour is on the other node
+  ASSERT_THAT(Say(workers[2], measured, all.attempt(), 1),
+              IsOk());  // its next neighbour is on the other node
   EXPECT_EQ(ProfileOf("gpu-2").link().bytes_per_second(), 7e9);
   EXPECT_EQ(ProfileOf("gpu-2").node_link().bytes_per_second(), 3e9);
   workers[2].incarnation = "second";  // what was measured outlives the daemon

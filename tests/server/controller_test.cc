@@ -28,8 +28,7 @@ TEST_F(ControllerTest, RunsAJobFromSubmitToSuccess) {
 
 TEST_F(ControllerTest, SubmitsOnceHoweverOftenItIsAsked) {
   Workers(1);
-  const auto first = SubmitJob("r", SmallJob("a", 1)),
-             again = SubmitJob("r", SmallJob("a", 1));
+  const auto first = SubmitJob("r", SmallJob("a", 1)), again = SubmitJob("r", SmallJob("a", 1));
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(first->id(), again->id());
   EXPECT_THAT(jobs_.Snapshot(), SizeIs(1));
@@ -40,8 +39,7 @@ TEST_F(ControllerTest, RefusesAJobThatBreaksARule) {
   Workers(1);
   v1::JobSpec job = SmallJob("a", 1);
   job.mutable_train()->set_steps(0);
-  EXPECT_THAT(SubmitJob("r", job),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("train.steps")));
+  EXPECT_THAT(SubmitJob("r", job), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("train.steps")));
 }
 
 TEST_F(ControllerTest, StartsTheNextJobOnlyWhenTheProcessesAreGone) {

@@ -51,24 +51,27 @@ TEST(PlanOn, SplitsEvenlyAndSaysSoWhereNothingIsKnownOrTheStepIsTooLong) {
   EXPECT_EQ(blind->plan.degree(), 5);
   EXPECT_EQ(blind->prediction.profile(), "");
   EXPECT_EQ(*blind->plan.notes().rbegin(), "planned by even split: no worker has a device profile");
-  const auto huge = PlanOn(Llama8B(1 << 20, {"parallel.degree=4096", "parallel.tile_rows=1"}),
-                           {4096, Profile("h200")});
+  const auto huge =
+      PlanOn(Llama8B(1 << 20, {"parallel.degree=4096", "parallel.tile_rows=1"}), {4096, Profile("h200")});
   ASSERT_THAT(huge, IsOk());
-  EXPECT_THAT(*huge->plan.notes().rbegin(), testing::HasSubstr("too many kernels to simulate while you wait"));
+  EXPECT_THAT(*huge->plan.notes().rbegin(),
+              testing::HasSubstr("too many kernels to simulate while you wait"));
 }
 
 TEST(PlanOn, RefusesMoreRanksThanWorkersCountingRings) {
-  EXPECT_THAT(PlanOn(Llama8B(64, {"parallel.degree=2", "parallel.rings=3", "train.sequences_per_step=3"}),
-                     {5, Profile("h200")}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "parallel.rings: found 3 rings of 2 ranks, expected at most 5 ranks, the number of registered "
-                       "workers"));
+  EXPECT_THAT(
+      PlanOn(Llama8B(64, {"parallel.degree=2", "parallel.rings=3", "train.sequences_per_step=3"}),
+             {5, Profile("h200")}),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               "parallel.rings: found 3 rings of 2 ranks, expected at most 5 ranks, the number of registered "
+               "workers"));
 }
 
 TEST(PlanOn, RefusesFullOverlapThatCannotBeChecked) {
   const std::vector<std::string> wants = {"parallel.degree=2", "parallel.require_full_overlap=true"};
-  EXPECT_THAT(PlanOn(Llama8B(64, wants), {2, std::nullopt}),
-              StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("no worker has a device profile")));
+  EXPECT_THAT(
+      PlanOn(Llama8B(64, wants), {2, std::nullopt}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("no worker has a device profile")));
   EXPECT_THAT(PlanOn(Llama8B(64, wants), {2, Profile("h200")}),
               StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("does not hide fully")));
   EXPECT_THAT(PlanOn(Llama8B(65536, wants), {2, Profile("h200")}), IsOk());

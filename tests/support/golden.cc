@@ -98,7 +98,8 @@ StepTotals GoldenRank::Gradients(bool packed) {
   backend_->Fill(loss, 0);
   parameters_.ZeroGradients();
   const TokenRows tokens =
-      MakeTokenRows(ring_, golden_.config, golden_.s(), golden_.Rows(ring_.size(), ring_.rank(), packed, replicas_.rank(), replicas_.size()));
+      MakeTokenRows(ring_, golden_.config, golden_.s(),
+                    golden_.Rows(ring_.size(), ring_.rank(), packed, replicas_.rank(), replicas_.size()));
   transformer_.ForwardBackward(tokens, golden_.Counted(), loss);
   ring_.Drain(Pass::kFinish);
   return optimizer_.Reduce(loss, golden_.Counted());

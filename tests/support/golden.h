@@ -38,14 +38,15 @@ struct Cut {
   int64_t tile_rows = 0;
   bool tiled = false;
   Recompute recompute = Recompute::kSelective;
-  bool offload = false;            // activations
+  bool offload = false;  // activations
   bool offload_optimizer = false;
 };
 
 /// One rank of a golden model on a CPU backend with one thread.
 class GoldenRank {
  public:
-  GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator, Communicator* across = nullptr);
+  GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator,
+             Communicator* across = nullptr);
 
   /// Forward and backward over the whole batch at once, gradients and loss summed over ranks.
   StepTotals Gradients(bool packed);

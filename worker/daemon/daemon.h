@@ -28,8 +28,8 @@ class Daemon {
     std::function<void(const std::string&)> on_trouble;
   };
   /// `profile` as ProfileOfThisWorker gave it.
-  Daemon(WorkerConfig config, const Clock& clock, const Device& device, std::optional<v1::DeviceProfile> profile,
-         Events events);
+  Daemon(WorkerConfig config, const Clock& clock, const Device& device,
+         std::optional<v1::DeviceProfile> profile, Events events);
   ~Daemon();
 
   /// Serves metrics and dials. Unavailable: the HTTP address is taken.

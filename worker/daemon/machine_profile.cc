@@ -32,11 +32,10 @@ absl::Status LeaveEarly() { return absl::CancelledError("asked to leave before t
 /// Everything that `metp-rank probe` prints.
 absl::StatusOr<std::string> RunProbe(const WorkerConfig& config, const Device& device,
                                      const std::function<bool()>& cancelled) {
-  METP_ASSIGN_OR_RETURN(
-      SpawnedChild child,
-      SpawnChild({config.rank_program, "probe", "--comm", "gloo", "--ranks", absl::StrCat(config.workers_here),
-                  "--threads", absl::StrCat(device.threads)},
-                 {}));
+  METP_ASSIGN_OR_RETURN(SpawnedChild child, SpawnChild({config.rank_program, "probe", "--comm", "gloo",
+                                                        "--ranks", absl::StrCat(config.workers_here),
+                                                        "--threads", absl::StrCat(device.threads)},
+                                                       {}));
   std::string text;
   while (true) {
     if (cancelled()) {

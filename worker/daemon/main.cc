@@ -44,7 +44,8 @@ class Voice {
     std::fflush(stdout);
   }
   void Measuring() {
-    std::fprintf(stderr, "metp-worker %s: looking for this machine's profile, or measuring it (once, some seconds)\n",
+    std::fprintf(stderr,
+                 "metp-worker %s: looking for this machine's profile, or measuring it (once, some seconds)\n",
                  config_.name.c_str());
   }
   void NotMeasured(const absl::Status& status) {
@@ -147,14 +148,17 @@ int main(int argc, char** argv) {
   app.add_option("--workers-here", config.workers_here, "workers that share this machine, this one included")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--node", config.node, "name of this machine; default: the host's name")->check(metp::NameError);
-  app.add_option("--profile", config.profile,
-                 "what jobs on this worker are planned by: measure (once, with metp-rank probe), none, a built-in "
-                 "profile's name or a profile file")
+  app.add_option("--node", config.node, "name of this machine; default: the host's name")
+      ->check(metp::NameError);
+  app.add_option(
+         "--profile", config.profile,
+         "what jobs on this worker are planned by: measure (once, with metp-rank probe), none, a built-in "
+         "profile's name or a profile file")
       ->capture_default_str();
   app.add_option("--profile-cache", config.profile_cache, "folder where the measured profile is kept")
       ->capture_default_str();
-  app.add_option("--threads", config.threads, "compute threads of a rank; 0: this worker's share of the cores")
+  app.add_option("--threads", config.threads,
+                 "compute threads of a rank; 0: this worker's share of the cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   app.add_option("--address", config.address, "where the ranks of other workers reach this one's")

@@ -48,11 +48,11 @@ void HostState::Update(const AdamWStep& step, const Matrix& gradients, const Mat
     Stage& stage = stages_[i % stages_.size()];
     const int64_t end = shard.begin + shard.size;
     const auto& [w, m, v] = shard.parts;
-    const HostTask out =
-        link.CopyOut(gradients.Cols(shard.begin, end), stage.gradient, now, {stage.updated});
+    const HostTask out = link.CopyOut(gradients.Cols(shard.begin, end), stage.gradient, now, {stage.updated});
     stage.updated = link.AdamW(step, shard.size, stage.gradient, m, v, w, narrow_ ? &stage.narrow : nullptr,
                                {out, stage.copied});
-    stage.copied = link.CopyIn(narrow_ ? stage.narrow : w, weights.Cols(shard.begin, end), now, {stage.updated});
+    stage.copied =
+        link.CopyIn(narrow_ ? stage.narrow : w, weights.Cols(shard.begin, end), now, {stage.updated});
   }
   for (const Stage& stage : stages_) link.Await(stage.copied);
 }

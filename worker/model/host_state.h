@@ -19,7 +19,8 @@ namespace metp {
 
 class HostState {
  public:
-  static constexpr int64_t kShardElements = int64_t{4} << 20;  // 16 MiB of gradient: long beside a copy's latency
+  static constexpr int64_t kShardElements = int64_t{4}
+                                            << 20;  // 16 MiB of gradient: long beside a copy's latency
 
   /// Moments start at zero; masters as Import says.
   HostState(Backend& backend, int64_t elements, int64_t shard_elements = kShardElements);

@@ -26,7 +26,8 @@ StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
   backend_.Copy(loss, totals_->Cols(0, 1));
   backend_.SumSquares(parameters_.gradient_matrices().Cols(own.begin, own.end), totals_->Cols(1, 2));
   if (ring_.rank() == 0 && replicas_.rank() == 0)
-    backend_.SumSquares(parameters_.gradient_vectors(), totals_->Cols(1, 2));  // whole everywhere: counted once
+    backend_.SumSquares(parameters_.gradient_vectors(),
+                        totals_->Cols(1, 2));  // whole everywhere: counted once
   AllReduce(totals_);
   double totals[2];
   backend_.CopyToHost(totals_, totals);

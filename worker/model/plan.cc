@@ -36,8 +36,7 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   };
   plan.set_offload_activations(offloads(v1::ParallelSpec::OFFLOAD_ACTIVATIONS));
   plan.set_offload_optimizer(offloads(v1::ParallelSpec::OFFLOAD_OPTIMIZER));
-  if (offloads(v1::ParallelSpec::OFFLOAD_AUTO))
-    plan.add_notes("offload auto: none");
+  if (offloads(v1::ParallelSpec::OFFLOAD_AUTO)) plan.add_notes("offload auto: none");
   return plan;
 }
 
@@ -62,8 +61,7 @@ std::string PlanSettings(const v1::Plan& plan) {
   return (RingsOf(plan) == 1 ? "" : std::to_string(RingsOf(plan)) + " rings, ") +
          std::to_string(plan.head_groups()) + (plan.head_groups() == 1 ? " head group" : " head groups") +
          ", tile rows " + (plan.tile_rows() == 0 ? "whole" : std::to_string(plan.tile_rows())) +
-         ", recompute " + RecomputeName(plan.recompute()) +
-         (offload.empty() ? "" : ", offload " + offload);
+         ", recompute " + RecomputeName(plan.recompute()) + (offload.empty() ? "" : ", offload " + offload);
 }
 
 }  // namespace metp

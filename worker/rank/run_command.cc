@@ -68,9 +68,10 @@ int Run(const Arguments& arguments) {
   absl::StatusOr<RunRecord> record = absl::UnknownError("not run");
   if (sim) {
     const absl::StatusOr<v1::DeviceProfile> profile =
-        arguments.profile == "local" ? ProbeThisMachine(RanksOf(request.plan), request.threads,
-                           arguments.comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory)
-                                     : LoadProfile(arguments.profile);
+        arguments.profile == "local"
+            ? ProbeThisMachine(RanksOf(request.plan), request.threads,
+                               arguments.comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory)
+            : LoadProfile(arguments.profile);
     if (!profile.ok()) return Fail(profile.status(), 2);
     record = RunSim(request, *profile);
   } else {

@@ -40,9 +40,8 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       start.set_threads(request.threads);
       start.set_measure_sgemm(true);
       const absl::StatusOr<v1::RankResult> result =
-          RunRank(start,
-                  {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr}, *dataset,
-                  [&](const v1::StepReport& report) {
+          RunRank(start, {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr},
+                  *dataset, [&](const v1::StepReport& report) {
                     record.steps[rank].push_back(report);
                     if (rank == 0) on_step(report);
                   });

@@ -21,8 +21,9 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
                                      const Dataset& dataset, const OnStep& on_step) {
   MemoryLedger ledger;
   const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
-  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                        Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
+  METP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Trainer> trainer,
+      Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
   while (!trainer->done()) {
     METP_ASSIGN_OR_RETURN(const v1::StepReport report, trainer->Step());
     on_step(report);

@@ -58,9 +58,12 @@ Json Rank(const std::vector<v1::StepReport>& steps) {
   }
   Json tags = Json::object();
   for (const auto& [tag, bytes] : last.peak_bytes_by_tag()) tags[tag] = bytes;
-  return {{"peak_bytes", last.peak_bytes()}, {"peak_bytes_by_category", categories},
-          {"peak_bytes_by_tag", tags},       {"host_peak_bytes", last.host_peak_bytes()},
-          {"sent_bytes", last.sent_bytes()}, {"passes", Passes(steps)},
+  return {{"peak_bytes", last.peak_bytes()},
+          {"peak_bytes_by_category", categories},
+          {"peak_bytes_by_tag", tags},
+          {"host_peak_bytes", last.host_peak_bytes()},
+          {"sent_bytes", last.sent_bytes()},
+          {"passes", Passes(steps)},
           {"host", Host(steps)}};
 }
 

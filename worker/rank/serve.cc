@@ -37,9 +37,8 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
   ChannelRendezvous rendezvous(link);
   const int p = start.plan().degree(), rings = RingsOf(start.plan());
   const int ring = start.rank() / p, place = start.rank() % p;
-  METP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Communicator> communicator,
-      Connect(place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
+                        Connect(place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
   METP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Communicator> across,
       Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous));
@@ -51,11 +50,12 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
   message.set_started(absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", cpu, ",
                                    start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));
-  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, [&](const v1::StepReport& report) {
-    v1::FromRank step;
-    *step.mutable_step() = report;
-    link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself
-  });
+  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset,
+                 [&](const v1::StepReport& report) {
+                   v1::FromRank step;
+                   *step.mutable_step() = report;
+                   link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself
+                 });
 }
 
 }  // namespace

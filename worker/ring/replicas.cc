@@ -8,7 +8,8 @@ namespace metp {
 
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{4} << 20;  // of a message: long beside its latency, small beside a share
+constexpr int64_t kChunkElements = int64_t{4}
+                                   << 20;  // of a message: long beside its latency, small beside a share
 
 /// An arena cut into R segments, each sent in chunks: R - 1 hops for the first chunk of every segment, then for the
 /// second, and so on.
@@ -52,9 +53,7 @@ class ArenaScatter final : public ArenaTraveller {
   }
 
  private:
-  Matrix Arrival() const {
-    return arrival_->Cols(0, Chunk(ScatterReceives(rank_, turn(), size_)).cols);
-  }
+  Matrix Arrival() const { return arrival_->Cols(0, Chunk(ScatterReceives(rank_, turn(), size_)).cols); }
   Backend& backend_;
   const Tensor arrival_;
 };

@@ -70,7 +70,8 @@ TEST_F(HostLinkTest, UpdatesBehindTheCopyThatBringsTheGradientAndBeforeTheOneTha
   HostTask last;
   for (int i = 0; i < 30; ++i) {
     const HostTask out = link_.CopyOut(gradient, parts[0], backend_->Record(), {last});
-    const HostTask updated = link_.AdamW(step, kElements, parts[0], parts[1], parts[2], parts[3], &narrow, {out});
+    const HostTask updated =
+        link_.AdamW(step, kElements, parts[0], parts[1], parts[2], parts[3], &narrow, {out});
     last = link_.CopyIn(parts[3], got, backend_->Record(), {updated});
   }
   link_.Await(last);
@@ -86,16 +87,17 @@ TEST_F(HostLinkTest, NarrowWeightsAreRoundedToNearestTiesToEven) {
   const struct {
     uint32_t wide;
     uint16_t narrow;
-  } kCases[] = {{0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81},
-                {0x3f818000, 0x3f82}, {0xbf818000, 0xbf82}, {0x7f7fffff, 0x7f80},
-                {0x00000001, 0x0000}, {0x80000000, 0x8000}};
+  } kCases[] = {{0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80},
+                {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82}, {0xbf818000, 0xbf82},
+                {0x7f7fffff, 0x7f80}, {0x00000001, 0x0000}, {0x80000000, 0x8000}};
   const auto n = static_cast<int64_t>(std::size(kCases));
   std::vector<HostBlock> parts;
   for (int i = 0; i < 4; ++i) {
     parts.push_back(link_.Allocate(4 * (n + 1)));
     std::memset(parts.back().data(), 0, parts.back().bytes());
   }
-  for (int64_t i = 0; i < n; ++i) std::memcpy(static_cast<uint32_t*>(parts[3].data()) + i, &kCases[i].wide, 4);
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(static_cast<uint32_t*>(parts[3].data()) + i, &kCases[i].wide, 4);
   static_cast<float*>(parts[3].data())[n] = std::nanf("");
   const HostBlock narrow = link_.Allocate(2 * (n + 1));
   AdamWStep still;

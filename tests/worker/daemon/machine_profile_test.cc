@@ -24,7 +24,8 @@ class MachineProfile : public ::testing::Test {
   /// A metp-rank whose probe notes its arguments, a line a call, and then does `script`.
   void Program(const std::string& script) {
     config_.rank_program = folder_.path() + "/rank";
-    std::ofstream(config_.rank_program) << "#!/bin/sh\necho \"$@\" >> " << folder_.path() << "/calls\n" << script;
+    std::ofstream(config_.rank_program) << "#!/bin/sh\necho \"$@\" >> " << folder_.path() << "/calls\n"
+                                        << script;
     std::filesystem::permissions(config_.rank_program, std::filesystem::perms::owner_all);
   }
   /// One that prints h200's profile.

@@ -29,8 +29,8 @@ void WriteResult(const std::string& path, double loss, GoldenRank& model) {
   std::ofstream file(path, std::ios::binary);
   file.precision(17);  // every fp32 and fp64 value survives
   file << loss << "\n";
-  model.parameters().Export(Parameters::kGradients, [&](const Piece& piece, int64_t i,
-                                                                      int64_t j, float value) {
+  model.parameters().Export(Parameters::kGradients, [&](const Piece& piece, int64_t i, int64_t j,
+                                                        float value) {
     file << piece.name << " " << piece.rows * piece.cols << " " << i * piece.cols + j << " " << value << "\n";
   });
 }

@@ -20,8 +20,8 @@ class GoldenVectors : public ::testing::TestWithParam<Case> {};
 
 void ExpectGradients(const Golden& golden, const Cut& cut, bool packed, int rings = 1) {
   SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows
-                                    << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : "") << ", rings "
-                                    << rings);
+                                    << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : "")
+                                    << ", rings " << rings);
   std::mutex mutex;
   Tensors gradients;
   std::vector<StepTotals> totals(cut.p * rings);
@@ -91,7 +91,8 @@ void UseReferenceB1(const Golden& golden, GoldenRank& model) {
 
 /// The masters after eight steps, whose losses are the reference's.
 Tensors ExpectEightSteps(const Golden& golden, const Case& what, bool offload_optimizer, int rings) {
-  SCOPED_TRACE(::testing::Message() << "rings " << rings << (offload_optimizer ? ", optimizer offloaded" : ""));
+  SCOPED_TRACE(::testing::Message() << "rings " << rings
+                                    << (offload_optimizer ? ", optimizer offloaded" : ""));
   const auto& adamw = golden.meta.at("adamw");
   const std::vector<double> losses = adamw.at("losses_before_each_step"), norms = adamw.at("grad_norms");
   std::mutex mutex;

@@ -12,7 +12,8 @@ namespace {
 class HostStateTest : public ::testing::TestWithParam<int64_t> {
  protected:
   Tensor Upload(const std::vector<float>& values) {
-    Tensor x = backend_->Allocate(1, static_cast<int64_t>(values.size()), DType::kF32, MemoryCategory::kTransient);
+    Tensor x =
+        backend_->Allocate(1, static_cast<int64_t>(values.size()), DType::kF32, MemoryCategory::kTransient);
     backend_->CopyFromHost(values.data(), x);
     return x;
   }

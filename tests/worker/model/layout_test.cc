@@ -67,12 +67,11 @@ TEST(InitializeWeights, GivesTheSameValuesForAnyDegreeAndHeadGroups) {
       auto backend = MakeCpuBackend(1, ledger);
       Parameters parameters(*backend, ParameterLayout(config, p, rank, c));
       InitializeWeights(parameters, config, 7);
-      parameters.Export(Parameters::kMasters,
-                        [&](const Piece& piece, int64_t i, int64_t j, float value) {
-                          const auto [at, inserted] = first[piece.name].try_emplace({i, j}, value);
-                          EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
-                          EXPECT_TRUE(inserted || p > 1);
-                        });
+      parameters.Export(Parameters::kMasters, [&](const Piece& piece, int64_t i, int64_t j, float value) {
+        const auto [at, inserted] = first[piece.name].try_emplace({i, j}, value);
+        EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
+        EXPECT_TRUE(inserted || p > 1);
+      });
     }
   }
 }

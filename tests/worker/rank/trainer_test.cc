@@ -43,25 +43,26 @@ class TrainerTest : public ::testing::Test {
     EXPECT_TRUE(dataset.ok()) << dataset.status();
     std::vector<double> losses;
     absl::Status end;
-    RunLocalRings(plan.degree(), RingsOf(plan), [&](int rank, Communicator& communicator, Communicator* across) {
-      MemoryLedger ledger;
-      const auto backend = MakeCpuBackend(1, ledger);
-      auto trainer = Trainer::Create(job, plan, *backend, communicator, across, dataset->get());
-      if (!trainer.ok()) {
-        ADD_FAILURE() << trainer.status();
-        communicator.Abort(trainer.status());
-        return;
-      }
-      while (!(*trainer)->done()) {
-        const auto report = (*trainer)->Step();
-        if (rank == 0 && report.ok()) losses.push_back(report->loss());
-        if (rank == 0) end = report.status();
-        if (!report.ok()) {
-          communicator.Abort(report.status());
-          return;
-        }
-      }
-    });
+    RunLocalRings(plan.degree(), RingsOf(plan),
+                  [&](int rank, Communicator& communicator, Communicator* across) {
+                    MemoryLedger ledger;
+                    const auto backend = MakeCpuBackend(1, ledger);
+                    auto trainer = Trainer::Create(job, plan, *backend, communicator, across, dataset->get());
+                    if (!trainer.ok()) {
+                      ADD_FAILURE() << trainer.status();
+                      communicator.Abort(trainer.status());
+                      return;
+                    }
+                    while (!(*trainer)->done()) {
+                      const auto report = (*trainer)->Step();
+                      if (rank == 0 && report.ok()) losses.push_back(report->loss());
+                      if (rank == 0) end = report.status();
+                      if (!report.ok()) {
+                        communicator.Abort(report.status());
+                        return;
+                      }
+                    }
+                  });
     return {losses, end};
   }
 
@@ -87,8 +88,9 @@ TEST_F(TrainerTest, LossesDoNotDependOnTheRingsNorOnWhereTheOptimizerIs) {
   EXPECT_EQ(Train(Job({"parallel.offload=optimizer"})).first, one);
   for (const char* rings : {"2", "4"}) {
     for (const char* offload : {"none", "[activations, optimizer]"}) {
-      const v1::JobSpec job = Job({"train.micro_batch=1", "parallel.degree=2", std::string("parallel.rings=") + rings,
-                                   std::string("parallel.offload=") + offload});
+      const v1::JobSpec job =
+          Job({"train.micro_batch=1", "parallel.degree=2", std::string("parallel.rings=") + rings,
+               std::string("parallel.offload=") + offload});
       ExpectNear(Train(job).first, one, 1e-4);
       EXPECT_EQ(Train(job).first, Train(job).first);
     }

@@ -10,7 +10,9 @@
 namespace metp::testing {
 namespace {
 
-float Value(int rank, int64_t i) { return static_cast<float>((rank + 1) * (i % 1000 + 1)); }  // sums are exact
+float Value(int rank, int64_t i) {
+  return static_cast<float>((rank + 1) * (i % 1000 + 1));
+}  // sums are exact
 
 void ExpectSumsAndCopies(int rings, int64_t n) {
   SCOPED_TRACE(::testing::Message() << rings << " rings, " << n << " elements");

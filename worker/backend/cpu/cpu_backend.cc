@@ -8,7 +8,8 @@
 
 namespace metp::cpu {
 
-CpuBackend::CpuBackend(int threads, MemoryLedger& ledger) : threads_(threads), ledger_(ledger), host_link_(threads) {
+CpuBackend::CpuBackend(int threads, MemoryLedger& ledger)
+    : threads_(threads), ledger_(ledger), host_link_(threads) {
   Require(threads >= 1, "MakeCpuBackend expects at least one thread");
   scratch_ = Allocate(threads, kScratchFloats, DType::kF32, MemoryCategory::kWorkspace, "cpu scratch");
 }

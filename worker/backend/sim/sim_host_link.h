@@ -16,7 +16,9 @@ class SimBackend;
 class SimHostLink final : public HostLink {
  public:
   SimHostLink(SimBackend& backend, const v1::DeviceProfile& profile)
-      : backend_(backend), link_(profile.host_link()), host_bytes_per_second_(profile.host_bytes_per_second()) {}
+      : backend_(backend),
+        link_(profile.host_link()),
+        host_bytes_per_second_(profile.host_bytes_per_second()) {}
 
   HostTask CopyOut(const Matrix& from, const HostBlock& to, const Event& after,
                    const std::vector<HostTask>& behind) override;

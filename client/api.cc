@@ -121,6 +121,12 @@ absl::StatusOr<std::vector<v1::JobStatus>> Api::ListJobs() {
   return jobs;
 }
 
+absl::StatusOr<v1::ListEventsResponse> Api::ListEvents(const std::string& job) {
+  v1::ListEventsRequest request;
+  request.set_job(job);
+  return impl_->Call(&v1::JobService::Stub::ListEvents, request);
+}
+
 absl::StatusOr<v1::JobStatus> Api::CancelJob(const std::string& job) {
   v1::CancelJobRequest request;
   request.set_job(job);

@@ -30,6 +30,7 @@ class Api {
   absl::StatusOr<v1::JobStatus> GetJob(const std::string& job);
   absl::StatusOr<std::vector<v1::JobStatus>> ListJobs();
   absl::StatusOr<v1::JobStatus> CancelJob(const std::string& job);
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(const std::string& job);
   absl::StatusOr<std::vector<v1::WorkerStatus>> ListWorkers();
   absl::StatusOr<v1::GetServerResponse> GetServer();
 

@@ -22,6 +22,7 @@ void AddSubmit(CLI::App& app, Globals& globals);
 void AddPlan(CLI::App& app, Globals& globals);
 void AddGet(CLI::App& app, Globals& globals);
 void AddDescribe(CLI::App& app, Globals& globals);
+void AddEvents(CLI::App& app, Globals& globals);
 void AddWatch(CLI::App& app, Globals& globals);
 void AddLogs(CLI::App& app, Globals& globals);
 void AddCancel(CLI::App& app, Globals& globals);

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   metp::AddPlan(app, globals);
   metp::AddGet(app, globals);
   metp::AddDescribe(app, globals);
+  metp::AddEvents(app, globals);
   metp::AddWatch(app, globals);
   metp::AddLogs(app, globals);
   metp::AddCancel(app, globals);

@@ -1,5 +1,7 @@
 // metpctl plan: what a job would cost on a device profile. Needs no cluster and reads no data.
 
+#include "worker/model/plan.h"
+
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -47,16 +49,18 @@ absl::Status WriteTimeline(const std::string& path, const PlanAnswer& answer) {
   METP_RETURN_IF_ERROR(SimulateRank(answer.job, answer.plan, answer.profile, 0, &timeline).status());
   std::ofstream file(path);
   file << timeline.ToChromeTrace(
-      absl::StrCat("rank 0 of ", answer.plan.degree(), ", simulated on ", answer.profile.name()));
+      absl::StrCat("rank 0 of ", RanksOf(answer.plan), ", simulated on ", answer.profile.name()));
   file.close();
   return file ? absl::OkStatus()
-              : absl::NotFoundError(absl::StrCat("--timeline: ", path, " could not be written"));
+              : absl::DataLossError(absl::StrCat("--timeline: ", path, " could not be written"));
 }
 
 int Finish(const Options& options, PlanAnswer& answer) {
   if (!options.timeline.empty()) {
-    if (const absl::Status written = WriteTimeline(options.timeline, answer); !written.ok())
-      return Fail(written);
+    if (const absl::Status written = WriteTimeline(options.timeline, answer); !written.ok()) {
+      Fail(written);
+      return absl::IsDataLoss(written) ? kExitOutput : ExitCodeOf(written);
+    }
   }
   if (options.compare) {
     if (const absl::Status compared = Compare(answer); !compared.ok()) return Fail(compared);
@@ -72,6 +76,12 @@ int Run(const Options& options) {
   const absl::StatusOr<v1::DeviceProfile> profile = LoadProfile(options.profile);
   if (!profile.ok()) return Fail(profile.status());
   const int devices = options.devices > 0 ? options.devices : profile->devices_per_node();
+
+  if (const int64_t least = RanksOf(ResolvePlan(*job, 1)); options.devices > 0 && least > options.devices) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--devices: found ", options.devices,
+                                                        ", and the job has at least ", least,
+                                                        " ranks in all (parallel.degree, parallel.rings)")));
+  }
 
   PlanAnswer answer;
   answer.job = *job;
@@ -110,7 +120,8 @@ void AddPlan(CLI::App& app, Globals& globals) {
   verb->add_option("--degree", options->degree, "ranks in the ring; over parallel.degree")
       ->check(CLI::Range(1, kMostDevices));
   verb->add_option("--devices", options->devices,
-                   "devices there are, where parallel.degree is auto; default: one node's")
+                   "devices there are, which parallel.degree and parallel.rings may take where they are "
+                   "auto; default: one node's")
       ->check(CLI::Range(1, kMostDevices));
   verb->add_flag("--max-sequence", options->max_sequence,
                  "find the longest data.sequence_length that fits, and plan that");

@@ -164,8 +164,12 @@ std::string PlanLines(const v1::JobStatus& status) {
     absl::StrAppend(&out, "; ", Duration(p.step_seconds()), " a step, ",
                     Grouped(static_cast<int64_t>(p.tokens_per_second())), " tokens/s");
     if (plan.degree() > 1) {
-      absl::StrAppend(&out, "; communication ",
+      absl::StrAppend(&out, "; communication ", RingsOf(plan) > 1 ? "in a ring " : "",
                       p.full_overlap() ? "hides fully" : "does not hide fully behind computation");
+    }
+    for (const v1::PassPrediction& pass : p.passes()) {
+      if (pass.pass() == "replicas")
+        absl::StrAppend(&out, "; the exchange between rings takes ", Duration(pass.exposed_seconds()));
     }
     absl::StrAppend(&out, "\n");
   }

@@ -19,6 +19,7 @@ build=(
   libdnnl-dev libhwy-dev                            # CPU backend: products, vectorised kernels
   libgloo-dev                                       # the ring over TCP
   libyaml-cpp-dev libcli11-dev nlohmann-json3-dev   # job files, command lines, JSON
+  libsqlite3-dev                                    # the coordinator's store
 )
 test=(
   libgtest-dev libgmock-dev
@@ -31,7 +32,7 @@ runtime=(
   libstdc++6 libgcc-s1 libgomp1
   libgrpc++1.51 libgrpc29 libprotobuf32 libabsl20220623
   libprometheus-cpp-core1.0 libcivetweb1
-  libdnnl2 libhwy1 libgloo0 libyaml-cpp0.7
+  libdnnl2 libhwy1 libgloo0 libyaml-cpp0.7 libsqlite3-0
 )
 
 die() {

@@ -22,6 +22,8 @@ void Slower(const v1::KernelRate& other, v1::KernelRate& rate) {
 }
 
 void Slower(const v1::DeviceProfile& other, v1::DeviceProfile& profile) {
+  if (other.precision() == v1::DeviceProfile::PRECISION_FP32) profile.set_precision(other.precision());
+  profile.set_one_memory(profile.one_memory() || other.one_memory());
   // What is left of memory counts, not how it is made up.
   profile.set_memory_bytes(std::min(profile.memory_bytes() - profile.reserved_bytes(),
                                     other.memory_bytes() - other.reserved_bytes()));
@@ -33,7 +35,11 @@ void Slower(const v1::DeviceProfile& other, v1::DeviceProfile& profile) {
   Slower(other.attention_forward(), *profile.mutable_attention_forward());
   Slower(other.attention_backward(), *profile.mutable_attention_backward());
   Slower(other.link(), *profile.mutable_link());
-  Slower(other.node_link(), *profile.mutable_node_link());
+  if (profile.has_node_link() && other.has_node_link()) {
+    Slower(other.node_link(), *profile.mutable_node_link());
+  } else if (other.has_node_link()) {
+    *profile.mutable_node_link() = other.node_link();
+  }
   Slower(other.host_link(), *profile.mutable_host_link());
   profile.set_host_memory_bytes(std::min(profile.host_memory_bytes(), other.host_memory_bytes()));
   profile.set_host_bytes_per_second(std::min(profile.host_bytes_per_second(), other.host_bytes_per_second()));

@@ -14,6 +14,8 @@
 namespace metp {
 namespace {
 
+constexpr std::chrono::seconds kWriteAgain{1};  // after the store has refused
+
 bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
   return std::any_of(hello.ranks().begin(), hello.ranks().end(),
                      [&](const v1::RankKey& key) { return key.attempt() == attempt && key.rank() == rank; });
@@ -33,7 +35,15 @@ absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string
     return repeated.status();
   }
   submission.job = std::move(job);
-  submission.workers = {workers_.registered(), CommonProfile(workers_.List())};
+  const std::vector<v1::WorkerStatus> workers = workers_.List();
+  submission.workers.profile = CommonProfile(workers);
+  for (const v1::WorkerStatus& worker : workers) {
+    if (worker.state() == v1::WorkerStatus::LOST) continue;
+    ++submission.workers.count;
+    submission.workers.profiled += worker.has_profile() ? 1 : 0;
+    if (worker.memory_bytes() > 0) submission.workers.memory_bytes.push_back(worker.memory_bytes());
+  }
+  std::sort(submission.workers.memory_bytes.rbegin(), submission.workers.memory_bytes.rend());
   return submission;
 }
 
@@ -41,9 +51,6 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
                                                  const Choice& choice) {
   absl::StatusOr<v1::JobStatus> repeated = jobs_.Repeated(request_id, job);
   if (!absl::IsNotFound(repeated.status())) return repeated;
-  if (const int64_t bytes = workers_.memory_of_largest(RanksOf(choice.plan)); bytes > 0) {
-    METP_RETURN_IF_ERROR(CheckMemory(job, choice.plan, bytes));
-  }
   return jobs_.Add(request_id, job, choice.plan, choice.prediction);
 }
 
@@ -57,6 +64,7 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
   if (const std::string error = NameError(hello.name()); !error.empty()) {
     return absl::InvalidArgumentError("the worker's name: " + error);
   }
+  METP_RETURN_IF_ERROR(Remember(hello));
   METP_ASSIGN_OR_RETURN(const Registry::Connected connected, workers_.Connect(hello, std::move(link)));
   const std::string& name = hello.name();
   if (connected.replaced != nullptr) {
@@ -102,14 +110,11 @@ absl::Status Controller::Receive(Registry::Session session, const v1::FromWorker
     return absl::OkStatus();
   }
   for (const v1::WorkerEvent& event : message.events().events()) {
-    if (event.sequence() <= workers_.Acknowledged(session)) continue;
+    if (event.sequence() <= workers_.Taken(session)) continue;
     METP_RETURN_IF_ERROR(Apply(name, event));
-    workers_.Acknowledge(session, event.sequence());
+    workers_.Take(session, event.sequence());
   }
-  v1::ToWorker ack;
-  ack.mutable_ack()->set_acknowledged(workers_.Acknowledged(session));
-  workers_.Send(name, std::move(ack));
-  return absl::OkStatus();
+  return absl::OkStatus();  // acknowledged by Tick, when it is written
 }
 
 absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent& event) {
@@ -127,7 +132,9 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         break;
       case v1::WorkerEvent::kPut:
         status = rendezvous_.Put(attempt, event.put().key(), event.put().value(), answers);
-        if (!status.ok()) {
+        if (status.ok()) {
+          status = jobs_.NoteRendezvous(attempt, rank, event.put().key(), event.put().value());
+        } else {
           status =
               jobs_.AppendOutput(attempt, rank, {absl::StrCat("[", std::string(status.message()), "]")}, 0);
         }
@@ -238,18 +245,50 @@ void Controller::SendStop(const LiveRank& rank) {
   workers_.Send(rank.worker, std::move(message));
 }
 
+void Controller::Load(const StoredState& state) {
+  jobs_.Load(state);
+  workers_.Load(state.workers);
+  for (const v1::WorkerHello& hello : state.workers) remembered_[hello.name()] = hello.SerializeAsString();
+  for (const StoredJob& job : state.jobs) {
+    std::vector<RendezvousTable::Answer> nobody;
+    for (const auto& [key, value] : job.record.rendezvous())
+      rendezvous_.Put(job.record.status().attempt(), key, value, nobody).IgnoreError();
+  }
+}
+
+absl::Status Controller::Remember(v1::WorkerHello hello) {
+  hello.clear_ranks();
+  const std::string bytes = hello.SerializeAsString();
+  std::string& last = remembered_[hello.name()];
+  if (last == bytes) return absl::OkStatus();
+  METP_RETURN_IF_ERROR(store_.Write({.workers = {hello}}));
+  last = bytes;
+  return absl::OkStatus();
+}
+
 void Controller::Tick() {
   for (const auto& [worker, why] : workers_.Expire()) {
     RanksAreGone(worker, why, EndKind::kDeath);
   }
   for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
   scheduler_.Tick();
+  if (const std::vector<std::string> names = workers_.TakeForgotten(); !names.empty()) {
+    for (const std::string& name : names) remembered_.erase(name);
+    store_.Write({.workers_gone = names})
+        .IgnoreError();  // one that stays is suspected and lost at the next start
+  }
+  const bool written = jobs_.Flush().ok();
+  workers_.Acknowledge(written);
+  write_again_.reset();
+  if (!written) write_again_ = clock_.Now() + kWriteAgain;
 }
 
 std::optional<Clock::Time> Controller::NextDeadline() const {
-  const std::optional<Clock::Time> a = workers_.NextDeadline(), b = jobs_.NextStop();
-  if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
-  return std::min(*a, *b);
+  std::optional<Clock::Time> next;
+  for (const std::optional<Clock::Time>& at : {workers_.NextDeadline(), jobs_.NextStop(), write_again_}) {
+    if (at.has_value() && (!next.has_value() || *at < *next)) next = at;
+  }
+  return next;
 }
 
 }  // namespace metp

@@ -5,6 +5,7 @@
 // the event loop, and none blocks on anything but the store.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,12 +20,19 @@
 #include "server/registry.h"
 #include "server/rendezvous.h"
 #include "server/scheduler/scheduler.h"
+#include "server/store/store.h"
 
 namespace metp {
 
 class Controller {
  public:
-  Controller(JobTable& jobs, Registry& workers) : jobs_(jobs), workers_(workers), scheduler_(jobs, workers) {}
+  /// `jobs` writes to the same store. All must outlive the controller.
+  Controller(JobTable& jobs, Registry& workers, Store& store, const Clock& clock)
+      : jobs_(jobs), workers_(workers), store_(store), clock_(clock), scheduler_(jobs, workers) {}
+
+  /// What an earlier coordinator had written. Once, before anything else. Its workers' ranks count as there until the
+  /// workers say otherwise, or are lost.
+  void Load(const StoredState& state);
 
   // ---- clients ----
 
@@ -37,8 +45,7 @@ class Controller {
     std::optional<v1::JobStatus> repeated;  // this request has been taken before: there is nothing to plan
   };
   absl::StatusOr<Submission> BeginSubmit(const std::string& request_id, v1::JobSpec job);
-  /// The second queues `job` with its plan, unless the request was taken meanwhile. FailedPrecondition: no workers have
-  /// the memory.
+  /// The second queues `job` with its plan, unless the request was taken meanwhile.
   absl::StatusOr<v1::JobStatus> Submit(const std::string& request_id, const v1::JobSpec& job,
                                        const Choice& choice);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
@@ -56,12 +63,15 @@ class Controller {
 
   // ---- time ----
 
-  /// Ages workers, stops what must stop, starts what can start. After every other call.
+  /// Ages workers, stops what must stop, starts what can start, writes what has changed, and tells workers what was
+  /// taken from them. After every other call.
   void Tick();
   /// When Tick has something to do although nothing was called.
   std::optional<Clock::Time> NextDeadline() const;
 
  private:
+  /// Writes down a worker that is new, or says something new about itself.
+  absl::Status Remember(v1::WorkerHello hello);
   absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
   /// A rank has measured its links, before its first step.
   void NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link);
@@ -77,6 +87,10 @@ class Controller {
 
   JobTable& jobs_;
   Registry& workers_;
+  Store& store_;
+  const Clock& clock_;
+  std::map<std::string, std::string> remembered_;  // hellos as the store has them, by name
+  std::optional<Clock::Time> write_again_;         // the store has refused a write
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
 };

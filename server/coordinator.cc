@@ -27,12 +27,14 @@ Coordinator::Coordinator(CoordinatorConfig config, const Clock& clock, Store& st
     : config_(std::move(config)),
       jobs_(config_, clock, store, changes_),
       workers_(config_, clock),
-      controller_(jobs_, workers_) {}
+      store_(store),
+      controller_(jobs_, workers_, store, clock) {}
 
 Coordinator::~Coordinator() { Stop(); }
 
 absl::Status Coordinator::Start() {
-  METP_RETURN_IF_ERROR(jobs_.Load());
+  METP_ASSIGN_OR_RETURN(const StoredState state, store_.Load());
+  controller_.Load(state);
   METP_RETURN_IF_ERROR(ServeHttp());
   loop_ = std::make_unique<EventLoop>(controller_);
   return ServeGrpc();
@@ -75,6 +77,7 @@ absl::Status Coordinator::ServeGrpc() {
 
 void Coordinator::Stop() {
   if (server_ != nullptr) {
+    job_service_->StopPlanning();
     workers_.CloseAll(absl::UnavailableError("the coordinator is stopping"));
     server_->Shutdown(std::chrono::system_clock::now() + config_.shutdown_grace);
     server_->Wait();

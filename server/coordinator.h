@@ -51,6 +51,7 @@ class Coordinator {
   ChangeHub changes_;
   JobTable jobs_;
   Registry workers_;
+  Store& store_;
   Controller controller_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<JobService> job_service_;

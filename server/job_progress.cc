@@ -1,6 +1,7 @@
 #include "server/job_progress.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace metp {
@@ -43,6 +44,7 @@ bool JobProgress::Add(const v1::StepReport& report, v1::RankStatus& rank, v1::Jo
     point.set_model_flops(report.model_flops());
   }
   point.set_step_seconds(std::max(point.step_seconds(), report.step_seconds()));
+  changed_.insert(report.step());
   if (++partial.reported == job.ranks_size()) {
     const v1::StepPoint whole = std::move(point);
     partial_.erase(report.step());
@@ -58,12 +60,21 @@ std::vector<v1::StepPoint>::const_iterator JobProgress::After(int step) const {
 
 void JobProgress::Publish(const v1::StepPoint& point, v1::JobStatus& job) {
   // A later attempt repeats the steps after its checkpoint: its points replace the earlier ones.
-  points_.erase(After(point.step() - 1), points_.end());
+  const auto later = After(point.step() - 1);
+  if (later != points_.end()) {
+    forget_after_ = std::min(forget_after_.value_or(point.step()), point.step());
+    points_.erase(later, points_.end());
+  }
   // Steps that a worker had to drop never become whole.
   partial_.erase(partial_.begin(), partial_.lower_bound(point.step()));
-  job.set_step(point.step());
-  job.set_loss(point.loss());
   points_.push_back(point);
+  Summarize(job);
+}
+
+void JobProgress::Summarize(v1::JobStatus& job) const {
+  if (points_.empty()) return;
+  job.set_step(points_.back().step());
+  job.set_loss(points_.back().loss());
   double seconds = 0, tokens = 0;
   const size_t first = points_.size() > kRateSteps ? points_.size() - kRateSteps : 0;
   for (size_t i = first; i < points_.size(); ++i) {
@@ -71,6 +82,48 @@ void JobProgress::Publish(const v1::StepPoint& point, v1::JobStatus& job) {
     tokens += static_cast<double>(points_[i].tokens());
   }
   job.set_tokens_per_second(seconds > 0 ? tokens / seconds : 0);
+}
+
+void JobProgress::StartAttempt() {
+  partial_.clear();
+  forget_unfinished_ = true;
+}
+
+void JobProgress::Load(const std::vector<v1::StoredStep>& steps, v1::JobStatus& job) {
+  for (const v1::StoredStep& step : steps) {
+    if (step.whole()) points_.push_back(step.point());
+  }
+  for (const v1::StoredStep& step : steps) {
+    if (!step.whole() && (points_.empty() || step.point().step() > points_.back().step()))
+      partial_[step.point().step()] = {step.point(), step.reported()};
+  }
+  Summarize(job);
+}
+
+void JobProgress::AddChanges(const std::string& job, StoreChange& change) const {
+  if (forget_after_ || forget_unfinished_) {
+    change.forgotten.push_back(
+        {job, forget_after_.value_or(std::numeric_limits<int>::max()), forget_unfinished_});
+  }
+  for (const int number : changed_) {
+    v1::StoredStep step;
+    if (const auto partial = partial_.find(number); partial != partial_.end()) {
+      *step.mutable_point() = partial->second.point;
+      step.set_reported(partial->second.reported);
+    } else if (const auto whole = After(number - 1); whole != points_.end() && whole->step() == number) {
+      *step.mutable_point() = *whole;
+      step.set_whole(true);
+    } else {
+      continue;  // gone again
+    }
+    change.steps.push_back({job, std::move(step)});
+  }
+}
+
+void JobProgress::ClearChanges() {
+  changed_.clear();
+  forget_after_.reset();
+  forget_unfinished_ = false;
 }
 
 }  // namespace metp

@@ -4,10 +4,14 @@
 // rank. Not thread-safe: the job table guards it.
 
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "metp/v1/report.pb.h"
 #include "metp/v1/status.pb.h"
+#include "server/store/store.h"
 
 namespace metp {
 
@@ -22,7 +26,13 @@ class JobProgress {
   /// The first point after `step`.
   std::vector<v1::StepPoint>::const_iterator After(int step) const;
   /// Forgets unfinished steps: a new attempt begins.
-  void StartAttempt() { partial_.clear(); }
+  void StartAttempt();
+
+  /// As the store had it; `job` gets what is said of its last steps.
+  void Load(const std::vector<v1::StoredStep>& steps, v1::JobStatus& job);
+  /// What the store must be told of, since the last ClearChanges.
+  void AddChanges(const std::string& job, StoreChange& change) const;
+  void ClearChanges();
 
  private:
   struct Partial {
@@ -30,9 +40,14 @@ class JobProgress {
     int reported = 0;
   };
   void Publish(const v1::StepPoint& point, v1::JobStatus& job);
+  void Summarize(v1::JobStatus& job) const;
 
   std::vector<v1::StepPoint> points_;
   std::map<int, Partial> partial_;  // by step
+  // What the store does not have yet.
+  std::set<int> changed_;            // steps
+  std::optional<int> forget_after_;  // later steps are to go first
+  bool forget_unfinished_ = false;
 };
 
 }  // namespace metp

@@ -38,19 +38,20 @@ grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* contex
     if (outcome.ok()) *response->mutable_status() = *std::move(status);
     reactor->Finish(ToGrpc(outcome));
   };
-  loop_.Post([this, request, answer](Controller& controller) {
+  loop_.Post([this, context, request, answer](Controller& controller) {
     absl::StatusOr<Controller::Submission> received =
         controller.BeginSubmit(request->request_id(), request->job());
     if (!received.ok()) return answer(received.status());
     if (received->repeated) return answer(*std::move(received->repeated));
     const v1::JobSpec job = received->job;
-    desk_.Post(job, std::move(received->workers),
-               [this, request, answer, job](absl::StatusOr<Choice> choice) {
-                 if (!choice.ok()) return answer(choice.status());
-                 loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
-                   answer(controller.Submit(request->request_id(), job, choice));
-                 });
-               });
+    const auto wanted = [context] { return !context->IsCancelled(); };
+    const auto planned = [this, request, answer, job](absl::StatusOr<Choice> choice) {
+      if (!choice.ok()) return answer(choice.status());
+      loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
+        answer(controller.Submit(request->request_id(), job, choice));
+      });
+    };
+    desk_.Post(job, std::move(received->workers), wanted, planned);
   });
   return reactor;
 }
@@ -155,6 +156,18 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
     return Pulled::kMessage;
   };
   return PullStream<v1::LogChunk>::Start(changes_, *id, std::move(source));
+}
+
+grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* context,
+                                                 const v1::ListEventsRequest* request,
+                                                 v1::ListEventsResponse* response) {
+  const absl::StatusOr<std::string> id = jobs_.Find(request->job());
+  if (!id.ok()) return Finish(context, id.status());
+  absl::StatusOr<std::vector<v1::JobEvent>> events = jobs_.Events(*id);
+  if (!events.ok()) return Finish(context, events.status());
+  response->set_id(*id);
+  for (v1::JobEvent& event : *events) *response->add_events() = std::move(event);
+  return Finish(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* JobService::ListWorkers(grpc::CallbackServerContext* context,

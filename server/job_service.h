@@ -21,6 +21,8 @@ class JobService final : public v1::JobService::CallbackService {
              ChangeHub& changes)
       : config_(config), loop_(loop), jobs_(jobs), workers_(workers), changes_(changes) {}
 
+  /// Submissions that wait to be planned are answered Unavailable; before the server shuts down, which waits for them.
+  void StopPlanning() { desk_.Stop(); }
   /// Known only once the HTTP server has its port.
   void set_http_url(std::string url) { http_url_ = std::move(url); }
 
@@ -36,6 +38,9 @@ class JobService final : public v1::JobService::CallbackService {
                                                          const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* WatchLogs(grpc::CallbackServerContext* context,
                                                     const v1::WatchLogsRequest* request) override;
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
+                                       const v1::ListEventsRequest* request,
+                                       v1::ListEventsResponse* response) override;
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;

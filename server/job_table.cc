@@ -4,19 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "google/protobuf/util/time_util.h"
 #include "proto/support/status_macros.h"
 #include "worker/model/plan.h"
 
 namespace metp {
 namespace {
-
-google::protobuf::Timestamp Stamp(const Clock& clock) {
-  const auto since = clock.Wall().time_since_epoch();
-  return google::protobuf::util::TimeUtil::MillisecondsToTimestamp(
-      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-}
 
 int Strength(EndKind kind) {
   switch (kind) {
@@ -33,10 +27,21 @@ int Strength(EndKind kind) {
   return 0;
 }
 
-int CountGone(const v1::JobStatus& status) {
+int CountRanks(const v1::JobStatus& status, v1::RankStatus::State state) {
   return static_cast<int>(
       std::count_if(status.ranks().begin(), status.ranks().end(),
-                    [](const v1::RankStatus& rank) { return rank.state() == v1::RankStatus::GONE; }));
+                    [state](const v1::RankStatus& rank) { return rank.state() == state; }));
+}
+int CountGone(const v1::JobStatus& status) { return CountRanks(status, v1::RankStatus::GONE); }
+
+std::string WorkerNames(const std::vector<Placement>& placement) {
+  std::vector<std::string> names;
+  for (const Placement& place : placement) names.push_back(place.worker);
+  if (names.size() > 8) {
+    names.resize(8);
+    names.push_back("...");
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 std::string StateName(v1::JobStatus::State state) { return v1::JobStatus::State_Name(state); }
@@ -56,41 +61,6 @@ bool IsTerminal(v1::JobStatus::State state) {
 }
 
 std::string JobOfAttempt(const std::string& attempt) { return attempt.substr(0, attempt.rfind('/')); }
-
-absl::Status JobTable::Load() {
-  MutexLock write(write_mutex_);
-  METP_ASSIGN_OR_RETURN(const std::vector<v1::JobRecord> records, store_.Load());
-  METP_ASSIGN_OR_RETURN(const int64_t last, store_.LastSequence());
-  MutexLock lock(mutex_);
-  last_sequence_ = last;
-  for (const v1::JobRecord& record : records) {
-    auto job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
-    job->record = record;
-    if (record.status().stopping() && !IsTerminal(record.status().state())) {
-      job->stop = Stop{.cancel = record.cancel_requested(), .at = clock_.Now()};
-      if (!record.cancel_requested()) job->cause = RankEnd{EndKind::kError, record.cause()};
-    }
-    by_id_[record.status().id()] = job.get();
-    by_request_[record.request_id()] = job.get();
-    jobs_[record.sequence()] = std::move(job);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status JobTable::Commit(const v1::JobRecord& next) {
-  METP_RETURN_IF_ERROR(store_.Put(next));
-  {
-    MutexLock lock(mutex_);
-    std::unique_ptr<Job>& job = jobs_[next.sequence()];
-    if (job == nullptr) job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
-    job->record = next;
-    ++job->version;
-    last_sequence_ = std::max(last_sequence_, next.sequence());
-    by_id_[next.status().id()] = job.get();
-    by_request_[next.request_id()] = job.get();
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<v1::JobStatus> JobTable::Repeated(const std::string& request_id,
                                                  const v1::JobSpec& job) const {
@@ -126,7 +96,9 @@ absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const
   if (!prediction.profile().empty()) *status.mutable_prediction() = prediction;
   status.set_state(v1::JobStatus::QUEUED);
   status.set_reason("waiting for its turn");
-  *status.mutable_submitted() = Stamp(clock_);
+  *status.mutable_submitted() = TimeStamp(clock_);
+  AddEvent(record, absl::StrCat("submitted; planned: ", RanksOf(plan),
+                                RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan)));
   METP_RETURN_IF_ERROR(Commit(record));
   return status;
 }
@@ -165,12 +137,16 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
       rank.set_metrics_url(placement[r].metrics_url);
       rank.set_state(v1::RankStatus::ASSIGNED);
     }
+    next.clear_rendezvous();
+    AddEvent(next, absl::StrCat("attempt ", next.attempts(), " starts on ", WorkerNames(placement)));
+    {
+      MutexLock lock(mutex_);
+      Job* job = FindJob(id);
+      job->stop.reset();
+      job->cause.reset();
+      job->progress.StartAttempt();
+    }
     METP_RETURN_IF_ERROR(Commit(next));
-    MutexLock lock(mutex_);
-    Job* job = FindJob(id);
-    job->stop.reset();
-    job->cause.reset();
-    job->progress.StartAttempt();
   }
   changes_.Notify(id);
   return attempt;
@@ -183,25 +159,29 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
     {
       MutexLock lock(mutex_);
       METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
-      next = job->record;
-    }
-    v1::JobStatus& status = *next.mutable_status();
-    status.mutable_ranks(rank)->set_state(v1::RankStatus::STARTED);
-    status.mutable_ranks(rank)->set_description(description);
-    const auto& ranks = status.ranks();
-    const int started =
-        static_cast<int>(std::count_if(ranks.begin(), ranks.end(), [](const v1::RankStatus& r) {
-          return r.state() == v1::RankStatus::STARTED;
-        }));
-    if (!status.stopping()) {
-      status.set_reason(absl::StrCat(started, " of ", status.ranks_size(), " ranks have started"));
-      if (started == status.ranks_size() && status.state() == v1::JobStatus::STARTING) {
-        status.set_state(v1::JobStatus::RUNNING);
-        status.set_reason("");
-        *status.mutable_started() = Stamp(clock_);
+      v1::JobStatus& status = *job->record.mutable_status();
+      v1::RankStatus& starting = *status.mutable_ranks(rank);
+      if (starting.state() != v1::RankStatus::STARTED) {
+        starting.set_state(v1::RankStatus::STARTED);
+        starting.set_description(description);
+        job->changed = true;
+        ++job->version;
+      }
+      if (status.state() == v1::JobStatus::STARTING && !status.stopping()) {
+        const int started = CountRanks(status, v1::RankStatus::STARTED);
+        status.set_reason(absl::StrCat(started, " of ", status.ranks_size(), " ranks have started"));
+        if (started == status.ranks_size()) next = job->record;
       }
     }
-    METP_RETURN_IF_ERROR(Commit(next));
+    if (next.has_status()) {
+      v1::JobStatus& status = *next.mutable_status();
+      status.set_state(v1::JobStatus::RUNNING);
+      status.set_reason("");
+      *status.mutable_started() = TimeStamp(clock_);
+      next.clear_rendezvous();
+      AddEvent(next, absl::StrCat("all ", status.ranks_size(), " ranks have started"));
+      METP_RETURN_IF_ERROR(Commit(next));
+    }
   }
   changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
@@ -223,6 +203,7 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
     v1::JobStatus& status = *next.mutable_status();
     status.mutable_ranks(rank)->set_state(v1::RankStatus::GONE);
     status.mutable_ranks(rank)->set_end(end.message);
+    if (end.kind != EndKind::kDone && end.kind != EndKind::kStopped) AddEvent(next, end.message);
     if (end.kind != EndKind::kDone) {
       if (!cause.has_value() || Strength(end.kind) > Strength(cause->kind)) cause = end;
       const bool wait = Strength(end.kind) == Strength(EndKind::kConsequence);
@@ -235,7 +216,7 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
     if (cause.has_value() && !(stop.has_value() && stop->cancel)) next.set_cause(cause->message);
     if (CountGone(status) == status.ranks_size()) {
       status.set_stopping(false);
-      *status.mutable_finished() = Stamp(clock_);
+      *status.mutable_finished() = TimeStamp(clock_);
       if (!cause.has_value()) {
         status.set_state(v1::JobStatus::SUCCEEDED);
         status.set_reason(absl::StrCat("all ", status.job().train().steps(), " steps done"));
@@ -246,6 +227,7 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
         status.set_state(v1::JobStatus::FAILED);
         status.set_reason(cause->message);
       }
+      AddEvent(next, absl::StrCat(StateName(status.state()), ": ", status.reason()));
     } else if (status.stopping()) {
       status.set_reason(StoppingReason(status, stop->cancel, stop->cancel ? "" : cause->message));
     }
@@ -287,8 +269,10 @@ absl::StatusOr<v1::JobStatus> JobTable::Cancel(const std::string& id) {
     if (status.state() == v1::JobStatus::QUEUED) {
       status.set_state(v1::JobStatus::CANCELLED);
       status.set_reason("cancelled on request, before it started");
-      *status.mutable_finished() = Stamp(clock_);
+      *status.mutable_finished() = TimeStamp(clock_);
+      AddEvent(next, absl::StrCat("CANCELLED: ", status.reason()));
     } else {
+      AddEvent(next, "asked to be cancelled");
       status.set_stopping(true);
       status.set_reason(StoppingReason(status, true, ""));
     }
@@ -325,7 +309,7 @@ void JobTable::DropOldFinished() {
     }
   }
   // A record that stays in the store comes back at the next start and is dropped then.
-  for (const std::string& id : drop) store_.Delete(id).IgnoreError();
+  if (!drop.empty()) store_.Write({.deleted = drop}).IgnoreError();
 }
 
 JobTable::Job* JobTable::FindJob(const std::string& id) {

@@ -21,8 +21,9 @@
 // state and its workers until every process is gone. Terminal states never change. Messages that name an
 // attempt are refused with FailedPrecondition unless that attempt is the job's last and the rank is not gone.
 //
-// A change of state is written to the store before it is visible; if that fails, it did not happen. What
-// ranks measure (steps, peaks, output) is not written step by step.
+// A change of state is written to the store before it is visible; if that fails, it did not happen. What ranks report on
+// their way (steps, peaks, process ids, that one of several has started) is visible at once and written by the next Flush,
+// which comes before a worker is told that it was taken. Output is not written.
 //
 // Thread-safe. One writer at a time (write_mutex_); readers wait for no disk (mutex_).
 
@@ -77,6 +78,7 @@ struct Placement {
 };
 
 bool IsTerminal(v1::JobStatus::State state);
+google::protobuf::Timestamp TimeStamp(const Clock& clock);
 /// "job-7" of "job-7/2".
 std::string JobOfAttempt(const std::string& attempt);
 
@@ -85,8 +87,10 @@ class JobTable {
   JobTable(const CoordinatorConfig& config, const Clock& clock, Store& store, ChangeHub& changes)
       : config_(config), clock_(clock), store_(store), changes_(changes) {}
 
-  /// Loads what the store has. Once, before anything else.
-  absl::Status Load();
+  /// What the store had. Once, before anything else.
+  void Load(const StoredState& state);
+  /// Writes what has changed since the last write. Unavailable: not written; it stays for the next Flush.
+  absl::Status Flush();
 
   // ---- writers ----
 
@@ -106,6 +110,9 @@ class JobTable {
   absl::Status Report(const std::string& attempt, const v1::StepReport& report);
   absl::Status AppendOutput(const std::string& attempt, int rank, const std::vector<std::string>& lines,
                             int64_t dropped);
+  /// What a rank has left for others of its attempt, kept while the attempt starts.
+  absl::Status NoteRendezvous(const std::string& attempt, int rank, const std::string& key,
+                              const std::string& value);
   absl::Status SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second);
   /// Arrows 4, 6, 7.
   absl::Status RankGone(const std::string& attempt, int rank, const RankEnd& end);
@@ -136,6 +143,7 @@ class JobTable {
   std::vector<LiveRank> LiveRanks() const;
   /// Everything, for invariants and metrics.
   std::vector<v1::JobRecord> Snapshot() const;
+  absl::StatusOr<std::vector<v1::JobEvent>> Events(const std::string& id) const;
 
   struct Update {
     uint64_t version = 0;  // of the status
@@ -162,6 +170,7 @@ class JobTable {
     Job(size_t log_lines, size_t log_bytes) : log(log_lines, log_bytes) {}
     v1::JobRecord record;
     uint64_t version = 0;
+    bool changed = false;  // the record, since it was last written
     std::optional<Stop> stop;
     std::optional<RankEnd> cause;
     JobProgress progress;
@@ -173,8 +182,10 @@ class JobTable {
   /// The job whose last attempt this is, with the rank not gone.
   absl::StatusOr<Job*> Live(const std::string& attempt, int rank) METP_REQUIRES(mutex_);
   absl::Status CheckLiveLocked(const std::string& attempt, int rank) const METP_REQUIRES(mutex_);
-  /// Writes `next` to the store, then makes it visible.
+  /// Writes `next` to the store, with what is known of its steps, then makes it visible.
   absl::Status Commit(const v1::JobRecord& next) METP_REQUIRES(write_mutex_) METP_EXCLUDES(mutex_);
+  /// A sentence for the job's events; the oldest go when there are many.
+  void AddEvent(v1::JobRecord& record, const std::string& text) const;
   void DropOldFinished() METP_REQUIRES(write_mutex_) METP_EXCLUDES(mutex_);
 
   const CoordinatorConfig& config_;

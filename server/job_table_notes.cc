@@ -1,4 +1,4 @@
-// The job table's small notes: what is written down without moving a job to another state, and without the store.
+// The job table's small notes: what is written down without moving a job to another state; Flush writes it.
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
@@ -12,6 +12,7 @@ absl::Status JobTable::RankSpawned(const std::string& attempt, int rank, int pid
     MutexLock lock(mutex_);
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
     job->record.mutable_status()->mutable_ranks(rank)->set_pid(pid);
+    job->changed = true;
     ++job->version;
   }
   changes_.Notify(JobOfAttempt(attempt));
@@ -25,6 +26,7 @@ absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& 
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, report.rank()));
     v1::JobStatus& status = *job->record.mutable_status();
     if (!job->progress.Add(report, *status.mutable_ranks(report.rank()), status)) return absl::OkStatus();
+    job->changed = true;
     ++job->version;
   }
   changes_.Notify(JobOfAttempt(attempt));
@@ -45,11 +47,23 @@ absl::Status JobTable::AppendOutput(const std::string& attempt, int rank,
   return absl::OkStatus();
 }
 
+absl::Status JobTable::NoteRendezvous(const std::string& attempt, int rank, const std::string& key,
+                                      const std::string& value) {
+  MutexLock write(write_mutex_);
+  MutexLock lock(mutex_);
+  METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+  if (job->record.status().state() != v1::JobStatus::STARTING) return absl::OkStatus();
+  (*job->record.mutable_rendezvous())[key] = value;
+  job->changed = true;
+  return absl::OkStatus();
+}
+
 absl::Status JobTable::SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second) {
   MutexLock write(write_mutex_);
   MutexLock lock(mutex_);
   METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
   job->record.mutable_status()->mutable_ranks(rank)->set_sgemm_flops_per_second(sgemm_flops_per_second);
+  job->changed = true;
   return absl::OkStatus();
 }
 

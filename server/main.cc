@@ -3,7 +3,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -12,6 +14,7 @@
 #include "proto/support/version.h"
 #include "server/coordinator.h"
 #include "server/store/memory_store.h"
+#include "server/store/sqlite_store.h"
 
 namespace metp {
 namespace {
@@ -30,10 +33,24 @@ bool WriteReadyFile(const std::string& path, const Coordinator& coordinator) {
   return std::rename(part.c_str(), path.c_str()) == 0;
 }
 
-int Run(const CoordinatorConfig& config, const std::string& ready_file, const sigset_t& signals) {
+/// The store in `folder`, which it makes; in memory without one.
+absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& folder) {
+  if (folder.empty()) return std::make_unique<MemoryStore>();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::UnavailableError(folder + ": " + error.message());
+  return SqliteStore::Open(folder + "/jobs.db");
+}
+
+int Run(const CoordinatorConfig& config, const std::string& state, const std::string& ready_file,
+        const sigset_t& signals) {
   RealClock clock;
-  MemoryStore store;
-  Coordinator coordinator(config, clock, store);
+  const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(state);
+  if (!store.ok()) {
+    std::fprintf(stderr, "metp-coordinator: --state: %s\n", std::string(store.status().message()).c_str());
+    return 1;
+  }
+  Coordinator coordinator(config, clock, **store);
   if (const absl::Status status = coordinator.Start(); !status.ok()) {
     std::fprintf(stderr, "metp-coordinator: %s\n", std::string(status.message()).c_str());
     return 1;
@@ -44,6 +61,7 @@ int Run(const CoordinatorConfig& config, const std::string& ready_file, const si
   }
   std::printf("metp-coordinator %s listening on %s, metrics and status on http://%s\n", kVersion,
               coordinator.address().c_str(), coordinator.http_address().c_str());
+  if (state.empty()) std::printf("jobs are kept in memory only: --state FOLDER keeps them\n");
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
@@ -66,7 +84,7 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
 
   metp::CoordinatorConfig config;
-  std::string ready_file;
+  std::string ready_file, state;
   int suspect_ms = static_cast<int>(config.suspect_after.count()),
       lease_ms = static_cast<int>(config.lease.count());
   CLI::App app{"Takes training jobs, places them on workers, watches over them"};
@@ -80,6 +98,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--ready-file", ready_file,
                  "written with the actual addresses, as JSON, when all is served");
+  app.add_option(
+      "--state", state,
+      "folder that keeps jobs, their curves and the known workers; without it they are forgotten when this "
+      "program ends");
   app.add_option("--suspect-after-ms", suspect_ms, "silence after which a worker gets no new ranks")
       ->capture_default_str()
       ->check(CLI::Range(100, 3600000));
@@ -93,5 +115,5 @@ int main(int argc, char** argv) {
   }
   config.suspect_after = std::chrono::milliseconds(suspect_ms);
   config.lease = std::chrono::milliseconds(lease_ms);
-  return metp::Run(config, ready_file, signals);
+  return metp::Run(config, state, ready_file, signals);
 }

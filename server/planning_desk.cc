@@ -3,11 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace metp {
 namespace {
 
 constexpr size_t kRemembered = 256;
+
+absl::Status Stopping() { return absl::UnavailableError("the coordinator is stopping"); }
 
 /// All that a plan depends on.
 std::string KeyOf(const v1::JobSpec& job, const Workers& workers) {
@@ -15,22 +18,23 @@ std::string KeyOf(const v1::JobSpec& job, const Workers& workers) {
   shape.clear_name();
   shape.mutable_data()->clear_source();
   shape.mutable_train()->clear_steps();
-  return absl::StrCat(workers.count, "\n", workers.profile ? workers.profile->SerializeAsString() : "", "\n",
+  return absl::StrCat(workers.count, " ", workers.profiled, " ", absl::StrJoin(workers.memory_bytes, ","),
+                      "\n", workers.profile ? workers.profile->SerializeAsString() : "", "\n",
                       shape.SerializeAsString());
 }
 
 }  // namespace
 
-void PlanningDesk::Post(v1::JobSpec job, Workers workers, Done done) {
+void PlanningDesk::Post(v1::JobSpec job, Workers workers, Wanted wanted, Done done) {
   {
     MutexLock lock(mutex_);
     if (!stop_) {
-      orders_.push_back({std::move(job), std::move(workers), std::move(done)});
+      orders_.push_back({std::move(job), std::move(workers), std::move(wanted), std::move(done)});
       changed_.NotifyAll();
       return;
     }
   }
-  done(absl::UnavailableError("the coordinator is stopping"));
+  done(Stopping());
 }
 
 void PlanningDesk::Stop() {
@@ -45,14 +49,22 @@ void PlanningDesk::Stop() {
 void PlanningDesk::Run() {
   while (true) {
     Order order;
+    bool stopping = false;
     {
       MutexLock lock(mutex_);
       while (orders_.empty() && !stop_) changed_.Wait(mutex_);
       if (orders_.empty()) return;
       order = std::move(orders_.front());
       orders_.pop_front();
+      stopping = stop_;
     }
-    order.done(Plan(order));
+    if (stopping) {
+      order.done(Stopping());
+    } else if (!order.wanted()) {
+      order.done(absl::CancelledError("nobody waits for the answer any more"));
+    } else {
+      order.done(Plan(order));
+    }
   }
 }
 

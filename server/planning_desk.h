@@ -18,20 +18,22 @@ namespace metp {
 class PlanningDesk {
  public:
   using Done = std::function<void(absl::StatusOr<Choice>)>;
+  using Wanted = std::function<bool()>;
 
   PlanningDesk() : thread_([this] { Run(); }) {}
-  /// Everything posted is planned first.
   ~PlanningDesk() { Stop(); }
 
-  /// Plans, then calls `done` on the desk's thread. `job`: normalized and valid. Never blocks. Any thread.
-  void Post(v1::JobSpec job, Workers workers, Done done) METP_EXCLUDES(mutex_);
-  /// Plans what was posted, then ends the thread. What is posted later is Unavailable.
+  /// Plans, then calls `done` on the desk's thread; Cancelled where `wanted` says no when its turn comes. `job`: normalized
+  /// and valid. Never blocks. Any thread.
+  void Post(v1::JobSpec job, Workers workers, Wanted wanted, Done done) METP_EXCLUDES(mutex_);
+  /// Ends the thread after the plan in hand. What waits, and what is posted later, is answered Unavailable.
   void Stop() METP_EXCLUDES(mutex_);
 
  private:
   struct Order {
     v1::JobSpec job;
     Workers workers;
+    Wanted wanted;
     Done done;
   };
   void Run() METP_EXCLUDES(mutex_);

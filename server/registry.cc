@@ -3,11 +3,24 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace metp {
 namespace {
+
+constexpr size_t kLinksKept = 5;
+
+/// What a link can do: the best it did lately, since other jobs may have been on it.
+v1::Link Best(const std::vector<v1::Link>& links) {
+  v1::Link best = links.front();
+  for (const v1::Link& link : links) {
+    best.set_bytes_per_second(std::max(best.bytes_per_second(), link.bytes_per_second()));
+    best.set_latency_seconds(std::min(best.latency_seconds(), link.latency_seconds()));
+  }
+  return best;
+}
 
 double Seconds(Clock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -61,9 +74,12 @@ absl::StatusOr<Registry::Connected> Registry::Connect(const v1::WorkerHello& hel
   worker.link = std::move(link);
   worker.last_heard = clock_.Now();
   worker.acknowledged = connected.acknowledged;
+  worker.taken = found == workers_.end() || connected.restarted ? 0 : found->second.taken;
   if (found != workers_.end()) {
-    worker.link_in_node = found->second.link_in_node;
-    worker.link_across_nodes = found->second.link_across_nodes;
+    if (found->second.hello.node() == hello.node()) {
+      worker.links_in_node = found->second.links_in_node;
+      worker.links_across_nodes = found->second.links_across_nodes;
+    }
   }
   workers_[hello.name()] = std::move(worker);
   return connected;
@@ -89,6 +105,7 @@ bool Registry::Heard(Session session) {
   if (worker == nullptr || worker->state == v1::WorkerStatus::LOST || worker->link == nullptr) return false;
   worker->last_heard = clock_.Now();
   worker->state = v1::WorkerStatus::READY;
+  worker->spoke = true;
   return true;
 }
 
@@ -103,7 +120,9 @@ void Registry::Disconnect(Session session) {
 void Registry::Remove(Session session) {
   MutexLock lock(mutex_);
   const Worker* worker = Current(session);
-  if (worker != nullptr) workers_.erase(std::string(worker->hello.name()));
+  if (worker == nullptr) return;
+  forgotten_.push_back(worker->hello.name());
+  workers_.erase(forgotten_.back());
 }
 
 std::vector<std::pair<std::string, std::string>> Registry::Expire() {
@@ -114,7 +133,10 @@ std::vector<std::pair<std::string, std::string>> Registry::Expire() {
     const Clock::Time now = clock_.Now();
     std::erase_if(workers_, [&](const auto& entry) {
       const Worker& worker = entry.second;
-      return worker.state == v1::WorkerStatus::LOST && now - worker.last_heard > config_.lost_worker_kept;
+      if (worker.state != v1::WorkerStatus::LOST || now - worker.last_heard <= config_.lost_worker_kept)
+        return false;
+      forgotten_.push_back(entry.first);
+      return true;
     });
     for (auto& [name, worker] : workers_) {
       if (worker.state == v1::WorkerStatus::LOST) continue;
@@ -150,16 +172,43 @@ std::optional<Clock::Time> Registry::NextDeadline() const {
   return next;
 }
 
-void Registry::Acknowledge(Session session, int64_t sequence) {
+void Registry::Load(const std::vector<v1::WorkerHello>& workers) {
   MutexLock lock(mutex_);
-  Worker* worker = Current(session);
-  if (worker != nullptr) worker->acknowledged = std::max(worker->acknowledged, sequence);
+  for (const v1::WorkerHello& hello : workers) {
+    Worker& worker = workers_[hello.name()];
+    worker.hello = hello;
+    worker.state = v1::WorkerStatus::SUSPECT;
+    worker.session = next_session_++;
+    worker.last_heard = clock_.Now();
+  }
 }
 
-int64_t Registry::Acknowledged(Session session) const {
+std::vector<std::string> Registry::TakeForgotten() {
+  MutexLock lock(mutex_);
+  return std::exchange(forgotten_, {});
+}
+
+void Registry::Take(Session session, int64_t sequence) {
+  MutexLock lock(mutex_);
+  Worker* worker = Current(session);
+  if (worker != nullptr) worker->taken = std::max(worker->taken, sequence);
+}
+
+int64_t Registry::Taken(Session session) const {
   MutexLock lock(mutex_);
   const Worker* worker = Current(session);
-  return worker == nullptr ? 0 : worker->acknowledged;
+  return worker == nullptr ? 0 : worker->taken;
+}
+
+void Registry::Acknowledge(bool written) {
+  MutexLock lock(mutex_);
+  for (auto& [name, worker] : workers_) {
+    if (written) worker.acknowledged = worker.taken;
+    if (!std::exchange(worker.spoke, false) || worker.link == nullptr) continue;
+    v1::ToWorker ack;
+    ack.mutable_ack()->set_acknowledged(worker.acknowledged);
+    worker.link->Send(std::move(ack));
+  }
 }
 
 bool Registry::AddStale(const std::string& name, const RankId& rank) {
@@ -201,25 +250,14 @@ void Registry::CloseAll(const absl::Status& status) {
   for (const auto& link : links) link->Close(status);
 }
 
-int64_t Registry::memory_of_largest(int count) const {
-  std::vector<int64_t> bytes;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [name, worker] : workers_) {
-      if (worker.state != v1::WorkerStatus::LOST && worker.hello.memory_bytes() > 0)
-        bytes.push_back(worker.hello.memory_bytes());
-    }
-  }
-  if (count < 1 || static_cast<size_t>(count) > bytes.size()) return 0;
-  std::sort(bytes.begin(), bytes.end(), std::greater<>());
-  return bytes[count - 1];
-}
-
 void Registry::SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) {
   MutexLock lock(mutex_);
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
-  (across_nodes ? found->second.link_across_nodes : found->second.link_in_node) = link;
+  std::vector<v1::Link>& links =
+      across_nodes ? found->second.links_across_nodes : found->second.links_in_node;
+  if (links.size() == kLinksKept) links.erase(links.begin());
+  links.push_back(link);
 }
 
 std::string Registry::NodeOf(const std::string& worker) const {
@@ -267,8 +305,8 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     if (worker.hello.has_profile()) {
       v1::DeviceProfile& profile = *status.mutable_profile();
       profile = worker.hello.profile();
-      if (worker.link_in_node) *profile.mutable_link() = *worker.link_in_node;
-      if (worker.link_across_nodes) *profile.mutable_node_link() = *worker.link_across_nodes;
+      if (!worker.links_in_node.empty()) *profile.mutable_link() = Best(worker.links_in_node);
+      if (!worker.links_across_nodes.empty()) *profile.mutable_node_link() = Best(worker.links_across_nodes);
     }
     status.set_silent_seconds(Seconds(now - worker.last_heard));
     if (worker.state == v1::WorkerStatus::LOST) {

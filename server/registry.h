@@ -44,13 +44,16 @@ class Registry {
   struct Connected {
     Session session = 0;
     bool restarted = false;                // another incarnation than before: its earlier ranks are gone
-    int64_t acknowledged = 0;              // last event of this incarnation already taken
+    int64_t acknowledged = 0;              // last event of this incarnation taken for good
     std::shared_ptr<WorkerLink> replaced;  // link of the session this one takes over from, if any
   };
   /// AlreadyExists: a daemon of another incarnation is READY under that name. InvalidArgument: no name or
   /// incarnation.
   absl::StatusOr<Connected> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link)
       METP_EXCLUDES(mutex_);
+
+  /// Workers that an earlier coordinator knew: SUSPECT, and lost if they are not heard within a lease.
+  void Load(const std::vector<v1::WorkerHello>& workers) METP_EXCLUDES(mutex_);
 
   /// Notes a sign of life. False if the session has been replaced, or its worker lost or gone.
   bool Heard(Session session) METP_EXCLUDES(mutex_);
@@ -61,12 +64,18 @@ class Registry {
   void Remove(Session session) METP_EXCLUDES(mutex_);
   /// Ages everyone; returns the workers whose lease ended with this call and why, as a sentence.
   std::vector<std::pair<std::string, std::string>> Expire() METP_EXCLUDES(mutex_);
+  /// Names that Remove and Expire have forgotten since the last call.
+  std::vector<std::string> TakeForgotten() METP_EXCLUDES(mutex_);
   /// When Expire may next have something to do.
   std::optional<Clock::Time> NextDeadline() const METP_EXCLUDES(mutex_);
 
-  /// Number of the last event of its worker that was taken.
-  int64_t Acknowledged(Session session) const METP_EXCLUDES(mutex_);
-  void Acknowledge(Session session, int64_t sequence) METP_EXCLUDES(mutex_);
+  /// Number of the last event of its worker that was taken; it comes again from a coordinator that ends before it is
+  /// written.
+  int64_t Taken(Session session) const METP_EXCLUDES(mutex_);
+  void Take(Session session, int64_t sequence) METP_EXCLUDES(mutex_);
+  /// Everything taken is written: tells every worker that spoke since the last call how far, or, `written` false, how far
+  /// it was before.
+  void Acknowledge(bool written) METP_EXCLUDES(mutex_);
 
   /// A process of an attempt that is over still runs there: no new ranks until it is gone. False if known
   /// already.
@@ -83,12 +92,10 @@ class Registry {
   /// READY and SUSPECT ones.
   int registered() const METP_EXCLUDES(mutex_);
   /// A rank on `worker` measured its links to the ring's neighbours: they go into its profile, as links inside the node
-  /// or, `across_nodes`, between nodes.
+  /// or, `across_nodes`, between nodes: the best of the last few.
   void SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) METP_EXCLUDES(mutex_);
   /// The node of a worker; empty: not known.
   std::string NodeOf(const std::string& worker) const METP_EXCLUDES(mutex_);
-  /// Memory of the smallest of the `count` that have most, as they said; 0 where there are not so many who did.
-  int64_t memory_of_largest(int count) const METP_EXCLUDES(mutex_);
   /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).
   std::vector<std::string> Schedulable() const METP_EXCLUDES(mutex_);
   /// All, in natural order of names; job and rank are left to the caller.
@@ -101,9 +108,10 @@ class Registry {
     Session session = 0;
     std::shared_ptr<WorkerLink> link;  // null while disconnected
     Clock::Time last_heard;
-    int64_t acknowledged = 0;
+    int64_t taken = 0, acknowledged = 0;  // events
+    bool spoke = false;                   // and waits for an acknowledgement
     std::set<RankId> stale;
-    std::optional<v1::Link> link_in_node, link_across_nodes;  // as its ranks last measured them
+    std::vector<v1::Link> links_in_node, links_across_nodes;  // as its ranks measured them lately
   };
   Worker* Current(Session session) METP_REQUIRES(mutex_);
   const Worker* Current(Session session) const METP_REQUIRES(mutex_);
@@ -112,6 +120,7 @@ class Registry {
   const Clock& clock_;
   mutable Mutex mutex_;
   std::map<std::string, Worker> workers_ METP_GUARDED_BY(mutex_);
+  std::vector<std::string> forgotten_ METP_GUARDED_BY(mutex_);
   Session next_session_ METP_GUARDED_BY(mutex_) = 1;
 };
 

@@ -39,6 +39,8 @@ if(METP_SERVICES)
   if(NOT TARGET gRPC::grpc_cpp_plugin)
     metp_require(METP_GRPC_PLUGIN "gRPC's code generator (protobuf-compiler-grpc)")
   endif()
+  find_package(SQLite3 QUIET)
+  metp_require(SQLite3_FOUND "SQLite (libsqlite3-dev)")
   find_package(prometheus-cpp QUIET CONFIG)
   metp_require(prometheus-cpp_FOUND
                "prometheus-cpp (prometheus-cpp-dev, with libcurl4-openssl-dev, zlib1g-dev, libcivetweb-dev)")

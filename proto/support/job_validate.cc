@@ -108,6 +108,11 @@ void CheckParallel(const v1::TrainSpec& train, const v1::ParallelSpec& parallel,
   const int batches = train.sequences_per_step() / train.micro_batch();
   Expect(parallel.rings() == 0 || batches % parallel.rings() == 0, "parallel.rings", parallel.rings(),
          absl::StrCat("a divisor of train.sequences_per_step / train.micro_batch (", batches, ")"), problems);
+  constexpr int64_t kMostRanks = 1'000'000;
+  const int64_t ranks = int64_t{parallel.degree()} * std::max(1, parallel.rings());
+  Expect(ranks <= kMostRanks, "parallel.rings",
+         absl::StrCat(parallel.rings(), " of degree ", parallel.degree()),
+         absl::StrCat("at most ", kMostRanks, " ranks in all"), problems);
   for (const int offload : parallel.offload()) {
     const bool of_list = (offload == v1::ParallelSpec::OFFLOAD_ACTIVATIONS ||
                           offload == v1::ParallelSpec::OFFLOAD_OPTIMIZER) &&

@@ -77,7 +77,7 @@ std::vector<Offloaded> OffloadChoices(const v1::JobSpec& job, const v1::DevicePr
   };
   if (!wants(v1::ParallelSpec::OFFLOAD_AUTO))
     return {{wants(v1::ParallelSpec::OFFLOAD_ACTIVATIONS), wants(v1::ParallelSpec::OFFLOAD_OPTIMIZER)}};
-  if (profile.host_memory_bytes() == 0) return {{}};
+  if (profile.host_memory_bytes() == 0 || profile.one_memory()) return {{}};
   return {std::begin(kEveryOffload), std::end(kEveryOffload)};
 }
 

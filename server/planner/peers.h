@@ -17,7 +17,8 @@ namespace metp {
 
 /// One method in one of two settings. Without recomputation (`equal_means` false): all that automatic
 /// differentiation keeps with FlashAttention, the MLP and the logits whole. At equal means: the plan's
-/// recomputation, tile rows and offload (whose copies are taken to hide).
+/// recomputation, tile rows and offload (all of whose copies, and the optimizer's work on the host, are taken to hide, as
+/// METP's own row does not take them). An exchange between data-parallel groups is not counted.
 struct PeerEstimate {
   std::string method;
   bool equal_means = false;

@@ -18,13 +18,15 @@ namespace metp {
 
 namespace {
 
-constexpr double kMostKernels = 1e7;  // that are simulated while somebody waits for an answer
+// Kernels that are simulated while somebody waits for an answer: of one plan, and of a search (about four seconds).
+constexpr double kMostKernels = 1e7, kMostSearched = 2e8;
 
 /// What the search looks at of one candidate: rank 0, which holds the largest parts of the weights, and of the
 /// tokens where every rank holds the same.
 struct Cost {
   int64_t peak_bytes = 0, host_bytes = 0;
   double step_seconds = 0;
+  bool at_least = false;  // a lower bound of the bytes alone: not simulated
 };
 
 absl::StatusOr<Cost> CostOf(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
@@ -43,6 +45,21 @@ double StateBytes(const v1::JobSpec& job, const v1::Plan& plan, const v1::Device
   const double shared = plan.offload_optimizer() ? 0 : narrow ? 12 : 8;  // over rings
   return (everywhere + shared / RingsOf(plan)) * MatrixParameters(MakeModelConfig(job.model())) /
          plan.degree();
+}
+
+/// What a rank holds at the very least: its state, and what entered each layer, where the plan keeps it.
+Cost LeastCost(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  const bool narrow = profile.precision() == v1::DeviceProfile::PRECISION_BF16;
+  const double rows = 1.0 * job.train().micro_batch() * job.data().sequence_length() / plan.degree();
+  const double X = rows * job.model().hidden() * (narrow ? 2 : 4);
+  const int on_host = plan.offload_activations() ? job.model().layers() - 1 : 0;
+  const double parameters = MatrixParameters(MakeModelConfig(job.model())) / RanksOf(plan);
+  const auto bytes = [](double x) { return static_cast<int64_t>(std::min(x, 4e18)); };
+  Cost least;
+  least.peak_bytes = bytes(StateBytes(job, plan, profile) + X * (job.model().layers() - on_host));
+  least.host_bytes = bytes(X * on_host + (plan.offload_optimizer() ? 12 * parameters : 0));
+  least.at_least = true;
+  return least;
 }
 
 /// A device of which only the memory is known: good for counting bytes, not for seconds.
@@ -66,7 +83,8 @@ v1::DeviceProfile CpuOf(int64_t memory_bytes) {
 double Kernels(const v1::JobSpec& job, const v1::Plan& plan) {
   const double rows = 1.0 * job.train().micro_batch() * job.data().sequence_length() / plan.degree();
   const double tiles = plan.tile_rows() == 0 ? 1 : 1 + rows / plan.tile_rows();
-  return 1.0 * job.model().layers() * plan.degree() *
+  const int batches = job.train().sequences_per_step() / job.train().micro_batch() / RingsOf(plan);
+  return std::min(batches, 3) * 1.0 * job.model().layers() * plan.degree() *  // of more than two, one and two
          (20.0 * tiles + 20.0 * plan.head_groups() * job.train().micro_batch());
 }
 
@@ -74,28 +92,43 @@ std::string Seconds(double seconds) {
   return seconds < 100 ? absl::StrFormat("%.4g s", seconds) : absl::StrFormat("%.0f s", seconds);
 }
 
-std::string GB(double bytes) { return absl::StrFormat("%.1f GB", bytes / 1e9); }
+std::string GB(double bytes) {
+  return bytes < 1e8 ? absl::StrFormat("%.3g MB", bytes / 1e6) : absl::StrFormat("%.1f GB", bytes / 1e9);
+}
+
+bool Fits(const Cost& cost, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+  return FindsRoom(profile, RanksOf(plan), cost.peak_bytes, cost.host_bytes);
+}
+
+/// CostOf, or a lower bound that does not fit already, or one of a step that would take too long to simulate.
+absl::StatusOr<Cost> CostWithin(const v1::JobSpec& job, const v1::Plan& plan,
+                                const v1::DeviceProfile& profile, const SearchLimits& limits) {
+  const Cost least = LeastCost(job, plan, profile);
+  if (!Fits(least, plan, profile) || Kernels(job, plan) > limits.kernels) return least;
+  return CostOf(job, plan, profile);
+}
 
 /// The message of a job that no candidate lets fit; `smallest` is the one that comes closest.
 absl::Status DoesNotFit(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
-                        const v1::Plan& smallest, const Cost& cost) {
-  const bool host = cost.peak_bytes <= UsableBytes(profile);
+                        const v1::Plan& smallest, const Cost& cost, const SearchLimits& limits) {
+  const bool one = profile.one_memory(), host = !one && cost.peak_bytes <= UsableBytes(profile);
+  const int64_t needed = one ? cost.peak_bytes + cost.host_bytes : host ? cost.host_bytes : cost.peak_bytes;
   std::string text = absl::StrCat(
       "data.sequence_length: found ", job.data().sequence_length(), ", with which the job needs ",
-      GB(static_cast<double>(host ? cost.host_bytes : cost.peak_bytes)),
+      cost.at_least ? "at least " : "", GB(static_cast<double>(needed)),
       host ? " of host memory for each device (" : " on each device (", Words(smallest), "), and a ",
       profile.name(), " has ",
       GB(static_cast<double>(host ? ShareOfHost(profile, RanksOf(smallest)).memory_bytes
                                   : UsableBytes(profile))),
       " to give");
-  METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices));
+  METP_ASSIGN_OR_RETURN(const LongestSequence longest, MaxSequence(job, profile, devices, limits));
   if (longest.tokens > 0) {
     absl::StrAppend(&text, "; the longest data.sequence_length that fits is ", longest.tokens, " (",
                     Words(longest.plan), ")");
   } else {
     absl::StrAppend(&text, "; no sequence fits, however short");
   }
-  if (const std::string way = CheapestWayToFit(job, smallest, profile); !way.empty())
+  if (const std::string way = CheapestWayToFit(job, smallest, profile, limits); !way.empty())
     absl::StrAppend(&text, "; it fits with ", way);
   return absl::ResourceExhaustedError(text);
 }
@@ -107,13 +140,8 @@ absl::Status DoesNotOverlap(const v1::JobSpec& job, const v1::Plan& plan, const 
       "parallel.require_full_overlap: found true, but communication does not hide fully behind computation "
       "on ",
       profile.name(), " (", Words(plan), "): expected ",
-      from == 0 ? "fewer ranks" : absl::StrCat("at least ", from, " tokens in data.sequence_length"),
-      ", or at most ", LargestFullOverlapDegree(job, plan, profile), " ranks"));
-}
-
-bool Fits(const Cost& cost, const v1::Plan& plan, const v1::DeviceProfile& profile) {
-  return cost.peak_bytes <= UsableBytes(profile) &&
-         cost.host_bytes <= ShareOfHost(profile, RanksOf(plan)).memory_bytes;
+      from == 0 ? "" : absl::StrCat("at least ", from, " tokens in data.sequence_length, or "),
+      "parallel.degree at most ", LargestFullOverlapDegree(job, plan, profile)));
 }
 
 }  // namespace
@@ -142,7 +170,8 @@ absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t m
                    "; expected more ranks, a shorter data.sequence_length or a smaller model"));
 }
 
-absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
+absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
+                                  const SearchLimits& limits) {
   std::vector<v1::Plan> candidates = Candidates(job, profile, devices);
   if (job.parallel().require_full_overlap()) {
     const v1::Plan last = candidates.back();
@@ -153,13 +182,16 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
   using Costed = std::pair<Cost, v1::Plan>;
   std::vector<Costed> all;
   for (const v1::Plan& plan : candidates) {
-    METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
+    METP_ASSIGN_OR_RETURN(const Cost cost, CostWithin(job, plan, profile, limits));
     all.emplace_back(cost, plan);
   }
-  const Costed smallest = *std::min_element(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
+  // Of equal ones (bounds) the last: candidates are sorted by how much they save.
+  const Costed smallest = *std::min_element(all.rbegin(), all.rend(), [](const Costed& a, const Costed& b) {
     return a.first.peak_bytes < b.first.peak_bytes;
   });
-  std::erase_if(all, [&](const Costed& plan) { return !Fits(plan.first, plan.second, profile); });
+  std::erase_if(all, [&](const Costed& plan) {
+    return plan.first.at_least || !Fits(plan.first, plan.second, profile);
+  });
   std::stable_sort(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
     return a.first.step_seconds < b.first.step_seconds;
   });
@@ -174,8 +206,43 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
     }
     return choice;
   }
-  return DoesNotFit(job, profile, devices, smallest.second, smallest.first);
+  return DoesNotFit(job, profile, devices, smallest.second, smallest.first, limits);
 }
+
+namespace {
+
+/// Whether as many workers as the plan has ranks have the memory that each needs.
+absl::Status CheckWorkers(const v1::JobSpec& job, const v1::Plan& plan, const Workers& workers) {
+  const auto ranks = static_cast<size_t>(RanksOf(plan));
+  if (ranks > workers.memory_bytes.size()) return absl::OkStatus();  // not all have said
+  return CheckMemory(job, plan, workers.memory_bytes[ranks - 1]);
+}
+
+/// ChoosePlan, and what the user should know about the figures.
+absl::StatusOr<Choice> ChooseOn(const v1::JobSpec& job, const Workers& workers) {
+  v1::DeviceProfile profile = *workers.profile;
+  const bool far_unknown = !profile.has_node_link();
+  if (far_unknown) *profile.mutable_node_link() = profile.link();
+  METP_ASSIGN_OR_RETURN(Choice choice,
+                        ChoosePlan(job, profile, workers.count, {kMostKernels, workers.count}));
+  if (workers.profiled < workers.count) {
+    choice.plan.add_notes(absl::StrCat("planned by the profiles of ", workers.profiled, " of ", workers.count,
+                                       " workers: the others have none"));
+  }
+  if (far_unknown && RanksOf(choice.plan) > profile.devices_per_node()) {
+    if (job.parallel().require_full_overlap() && choice.plan.degree() > profile.devices_per_node()) {
+      return absl::FailedPreconditionError(
+          "parallel.require_full_overlap: found true, expected false: links between machines have not been "
+          "measured "
+          "yet, which a first job over them does");
+    }
+    choice.plan.add_notes(
+        "links between machines have not been measured yet and are taken to be as fast as those inside one");
+  }
+  return choice;
+}
+
+}  // namespace
 
 absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
   const v1::Plan even = ResolvePlan(job, workers.count);
@@ -192,9 +259,13 @@ absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
     double kernels = 0;
     for (const v1::Plan& plan : Candidates(job, *workers.profile, workers.count))
       kernels += Kernels(job, plan);
-    simulated = kernels <= kMostKernels;
+    simulated = kernels <= kMostSearched;
   }
-  if (simulated) return ChoosePlan(job, *workers.profile, workers.count);
+  if (simulated) {
+    METP_ASSIGN_OR_RETURN(Choice choice, ChooseOn(job, workers));
+    METP_RETURN_IF_ERROR(CheckWorkers(job, choice.plan, workers));
+    return choice;
+  }
   const char* why = workers.profile ? "the step has too many kernels to simulate while you wait"
                                     : "no worker has a device profile";
   if (job.parallel().require_full_overlap() && even.degree() > 1) {
@@ -202,17 +273,19 @@ absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
         "parallel.require_full_overlap: found true, expected false: it cannot be checked here, since ", why,
         "; metpctl plan checks it against a profile"));
   }
+  METP_RETURN_IF_ERROR(CheckWorkers(job, even, workers));
   Choice choice{even, {}};
   choice.plan.add_notes(absl::StrCat("planned by even split: ", why));
   return choice;
 }
 
 absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& plan,
-                                      const v1::DeviceProfile& profile) {
+                                      const v1::DeviceProfile& profile, const SearchLimits& limits) {
   const int64_t unit = int64_t{2} * plan.degree();  // of the zigzag split: every rank holds the same
   auto fits = [&](int64_t units) -> absl::StatusOr<bool> {
-    METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(WithSequence(job, units * unit), plan, profile));
-    return Fits(cost, plan, profile);
+    METP_ASSIGN_OR_RETURN(const Cost cost,
+                          CostWithin(WithSequence(job, units * unit), plan, profile, limits));
+    return !cost.at_least && Fits(cost, plan, profile);
   };
   int64_t fit = 0, beyond = 1;
   while (beyond <= kMostTokens / unit) {  // double, then bisect
@@ -231,20 +304,22 @@ absl::StatusOr<int64_t> MaxSequenceOf(const v1::JobSpec& job, const v1::Plan& pl
 }
 
 absl::StatusOr<LongestSequence> MaxSequence(const v1::JobSpec& job, const v1::DeviceProfile& profile,
-                                            int devices) {
+                                            int devices, const SearchLimits& limits) {
   LongestSequence longest;
   for (const v1::Plan& plan : LeastMemory(job, profile, devices)) {
-    METP_ASSIGN_OR_RETURN(const int64_t tokens, MaxSequenceOf(job, plan, profile));
+    METP_ASSIGN_OR_RETURN(const int64_t tokens, MaxSequenceOf(job, plan, profile, limits));
     if (longest.plan.degree() == 0 || tokens > longest.tokens) longest = {tokens, plan};
   }
   return longest;
 }
 
-std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile) {
+std::string CheapestWayToFit(const v1::JobSpec& job, const v1::Plan& plan, const v1::DeviceProfile& profile,
+                             const SearchLimits& limits) {
   for (const Change& change : Changes(job, plan)) {
-    if (StateBytes(job, change.plan, profile) > UsableBytes(profile)) continue;
-    const absl::StatusOr<Cost> cost = CostOf(job, change.plan, profile);
-    if (cost.ok() && Fits(*cost, change.plan, profile))
+    if (RanksOf(change.plan) > std::max(limits.devices, RanksOf(plan))) continue;
+    if (Kernels(job, change.plan) > kMostKernels) continue;  // a hint is not worth minutes
+    const absl::StatusOr<Cost> cost = CostWithin(job, change.plan, profile, limits);
+    if (cost.ok() && !cost->at_least && Fits(*cost, change.plan, profile))
       return absl::StrCat(change.setting, " (", Seconds(cost->step_seconds), " a step)");
   }
   return "";

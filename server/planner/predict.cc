@@ -48,10 +48,9 @@ absl::StatusOr<v1::Prediction> Predict(const v1::JobSpec& job, const v1::Plan& p
   *prediction.mutable_peak_bytes_by_category() = fullest->peak_bytes_by_category();
   prediction.set_usable_bytes(UsableBytes(profile));
   prediction.set_host_peak_bytes(fullest->host_peak_bytes());
-  const int64_t host_bytes = ShareOfHost(profile, RanksOf(plan)).memory_bytes;
-  prediction.set_host_usable_bytes(host_bytes);
-  prediction.set_fits(fullest->peak_bytes() <= UsableBytes(profile) &&
-                      fullest->host_peak_bytes() <= host_bytes);
+  prediction.set_host_usable_bytes(profile.one_memory() ? UsableBytes(profile)
+                                                        : ShareOfHost(profile, RanksOf(plan)).memory_bytes);
+  prediction.set_fits(FindsRoom(profile, RanksOf(plan), fullest->peak_bytes(), fullest->host_peak_bytes()));
   const double seconds = slowest->step_seconds();
   prediction.set_step_seconds(seconds);
   prediction.set_tokens_per_second(static_cast<double>(slowest->tokens()) / seconds);

@@ -45,7 +45,7 @@ Decisions Decide(const ClusterPicture& picture) {
   for (const WaitingJob& job : picture.waiting) {
     const size_t needs = static_cast<size_t>(job.degree) * static_cast<size_t>(job.rings);
     const size_t free = unused.size();
-    if (static_cast<int>(needs) > picture.alive) {
+    if (needs > static_cast<size_t>(picture.alive)) {
       decisions.wait.push_back({job.id, absl::StrCat("needs ", Count(needs, "worker"), ", ", picture.alive,
                                                      picture.alive == 1 ? " is there" : " are there")});
     } else if (!blocked_by.empty()) {

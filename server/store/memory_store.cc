@@ -1,26 +1,54 @@
 #include "server/store/memory_store.h"
 
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
 namespace metp {
 
-absl::StatusOr<std::vector<v1::JobRecord>> MemoryStore::Load() {
-  std::vector<v1::JobRecord> all;
-  for (const auto& [id, record] : records_) all.push_back(record);
-  std::sort(all.begin(), all.end(),
-            [](const v1::JobRecord& a, const v1::JobRecord& b) { return a.sequence() < b.sequence(); });
-  return all;
-}
-
-absl::Status MemoryStore::Put(const v1::JobRecord& record) {
-  if (record.status().id().empty()) {
-    return absl::InvalidArgumentError("a job record without an id cannot be stored");
+absl::StatusOr<StoredState> MemoryStore::Load() {
+  StoredState state;
+  for (const auto& [id, job] : jobs_) {
+    StoredJob& stored = state.jobs.emplace_back();
+    stored.record = job.record;
+    for (const auto& [number, step] : job.steps) stored.steps.push_back(step);
   }
-  records_[record.status().id()] = record;
-  last_sequence_ = std::max(last_sequence_, record.sequence());
-  return absl::OkStatus();
+  std::sort(state.jobs.begin(), state.jobs.end(),
+            [](const StoredJob& a, const StoredJob& b) { return a.record.sequence() < b.record.sequence(); });
+  state.last_sequence = last_sequence_;
+  for (const auto& [name, worker] : workers_) state.workers.push_back(worker);
+  return state;
 }
 
-absl::Status MemoryStore::Delete(const std::string& id) {
-  records_.erase(id);
+absl::Status MemoryStore::Write(const StoreChange& change) {
+  std::set<std::string> there;
+  for (const auto& [id, job] : jobs_) there.insert(id);
+  for (const std::string& id : change.deleted) there.erase(id);
+  for (const v1::JobRecord& record : change.jobs) {
+    if (record.status().id().empty()) return JobWithoutId();
+    there.insert(record.status().id());
+  }
+  for (const StoreChange::Step& step : change.steps) {
+    if (there.count(step.job) == 0) return StepOfNoJob(step.job);
+  }
+
+  for (const std::string& id : change.deleted) jobs_.erase(id);
+  for (const v1::JobRecord& record : change.jobs) {
+    jobs_[record.status().id()].record = record;
+    last_sequence_ = std::max(last_sequence_, record.sequence());
+  }
+  for (const StoreChange::Forget& forget : change.forgotten) {
+    const auto found = jobs_.find(forget.job);
+    if (found == jobs_.end()) continue;
+    std::erase_if(found->second.steps, [&](const auto& step) {
+      return step.first > forget.after || (forget.unfinished && !step.second.whole());
+    });
+  }
+  for (const StoreChange::Step& step : change.steps)
+    jobs_[step.job].steps[step.step.point().step()] = step.step;
+  for (const std::string& name : change.workers_gone) workers_.erase(name);
+  for (const v1::WorkerHello& worker : change.workers) workers_[worker.name()] = worker;
   return absl::OkStatus();
 }
 

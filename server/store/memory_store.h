@@ -3,10 +3,8 @@
 // The store that forgets when the process ends: for tests and for coordinators whose jobs need not survive
 // them.
 
-#include <algorithm>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "server/store/store.h"
 
@@ -14,13 +12,16 @@ namespace metp {
 
 class MemoryStore : public Store {
  public:
-  absl::StatusOr<std::vector<v1::JobRecord>> Load() override;
-  absl::StatusOr<int64_t> LastSequence() override { return last_sequence_; }
-  absl::Status Put(const v1::JobRecord& record) override;
-  absl::Status Delete(const std::string& id) override;
+  absl::StatusOr<StoredState> Load() override;
+  absl::Status Write(const StoreChange& change) override;
 
  private:
-  std::map<std::string, v1::JobRecord> records_;
+  struct Job {
+    v1::JobRecord record;
+    std::map<int, v1::StoredStep> steps;
+  };
+  std::map<std::string, Job> jobs_;
+  std::map<std::string, v1::WorkerHello> workers_;
   int64_t last_sequence_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 
 #include "nlohmann/json.hpp"
 #include "tests/support/cluster.h"
@@ -72,6 +73,84 @@ TEST(Training, OnFourWorkersEqualsTrainingOnOne) {
   const std::string coordinator = HttpGet(cluster.http() + "/metrics").body;
   EXPECT_EQ(Sample(coordinator, "metp_jobs{state=\"succeeded\"}"), 1);
   EXPECT_EQ(Sample(coordinator, "metp_workers{state=\"ready\"}"), 4);
+}
+
+/// Losses of a job's steps, in order; each step once.
+std::vector<double> Losses(const Cluster& cluster, const std::string& job) {
+  std::vector<double> losses;
+  std::istringstream lines(cluster.Ctl({"watch", job, "-o", "json"}).out);
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json step = nlohmann::json::parse(line);
+    if (!step.contains("step")) continue;
+    EXPECT_EQ(step["step"], losses.size() + 1);
+    losses.push_back(step["loss"]);
+  }
+  return losses;
+}
+
+TEST(Training, OnTwoRingsEqualsTrainingOnOne) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 6);
+  const std::vector<std::string> batch = {"--set", "train.sequences_per_step=4"};
+  const auto submit = [&](std::vector<std::string> arguments) {
+    std::vector<std::string> command = {"submit", "-f", file, "--watch"};
+    command.insert(command.end(), batch.begin(), batch.end());
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const Subprocess::Exit exit = cluster.Ctl(command);
+    EXPECT_EQ(exit.code, 0) << exit.error;
+    return Losses(cluster, "small");
+  };
+  const std::vector<double> one = submit({"--set", "parallel.degree=1"});
+  const std::vector<double> two = submit({"--set", "parallel.degree=2", "--set", "parallel.rings=2", "--set",
+                                          "parallel.offload=[activations, optimizer]"});
+  ASSERT_EQ(one.size(), 6u);
+  ASSERT_EQ(two.size(), 6u);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-3) << "step " << i + 1;
+}
+
+TEST(Training, ARankKilledInOneOfTwoRingsEndsBoth) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 100000);
+  const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch", "--set", "parallel.degree=2", "--set",
+                                       "parallel.rings=2", "--set", "train.sequences_per_step=2"});
+  ASSERT_NE(watch->ReadUntil("step 1/"), "");
+  kill(std::stoi(cluster.JobField("small", "ranks.3.pid")), SIGKILL);
+  const Subprocess::Exit failed = watch->Wait();
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.out,
+              HasSubstr("Job small-1 FAILED: rank 3 on worker cpu-3: killed by signal 9 (SIGKILL)"));
+  EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
+}
+
+TEST(Training, ACoordinatorKilledTwiceInTheMiddleLosesNothing) {
+  testing::TempFolder state;
+  Cluster::Options options;
+  options.coordinator = {"--state", state.path()};
+  Cluster cluster(options);
+  const std::string file = WriteJob(cluster.folder(), 60);
+  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
+                                 "local", "--threads", "1", "-o", "json"});
+  ASSERT_EQ(alone.code, 0) << alone.error;
+  const std::vector<double> reference = nlohmann::json::parse(alone.out)["losses"];
+
+  const Subprocess::Exit submitted = cluster.Ctl({"submit", "-f", file});
+  ASSERT_EQ(submitted.code, 0) << submitted.error;
+  std::unique_ptr<Subprocess> again;
+  for (const char* step : {"step 3/", "step 20/"}) {
+    ASSERT_NE(cluster.StartCtl({"watch", "small"})->ReadUntil(step), "");
+    (again ? *again : cluster.coordinator()).Signal(SIGKILL);
+    (again ? *again : cluster.coordinator()).Wait();
+    again = std::make_unique<Subprocess>(std::vector<std::string>{Cluster::Program("metp-coordinator"),
+                                                                  "--listen", cluster.address(), "--http",
+                                                                  "127.0.0.1:0", "--state", state.path()});
+    ASSERT_NE(again->ReadUntil("listening on"), "");
+  }
+  const Subprocess::Exit watch = cluster.Ctl({"watch", "small"});
+  EXPECT_EQ(watch.code, 0) << watch.error << cluster.Ctl({"events", "small"}).out;
+  EXPECT_EQ(Losses(cluster, "small"), reference);  // every step once, and the same bits
+  EXPECT_THAT(cluster.Ctl({"events", "small"}).out,
+              AllOf(HasSubstr("submitted; planned: 4 ranks"), HasSubstr("attempt 1 starts on cpu-0, cpu-1"),
+                    HasSubstr("SUCCEEDED: all 60 steps done")));
 }
 
 TEST(Training, ARankKilledInTheMiddleFailsTheJobAndFreesTheWorkers) {

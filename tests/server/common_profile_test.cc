@@ -38,6 +38,15 @@ TEST(CommonProfile, IsTheSlowestOfEachFigureAndCountsTheWorkersOfANode) {
   EXPECT_EQ(common->link().bytes_per_second(), 1e9);
   EXPECT_EQ(common->link().latency_seconds(), 1);
   EXPECT_EQ(common->peak_flops_per_second(), slow.peak_flops_per_second());
+  v1::WorkerStatus wide = Worker("c", "a100-80g");
+  wide.mutable_profile()->set_precision(v1::DeviceProfile::PRECISION_FP32);
+  for (const auto& workers : {std::vector{wide, odd}, std::vector{odd, wide}})
+    EXPECT_EQ(CommonProfile(workers)->precision(), v1::DeviceProfile::PRECISION_FP32);
+  v1::WorkerStatus near = Worker("d", "h200");
+  near.mutable_profile()->clear_node_link();
+  EXPECT_FALSE(CommonProfile({near})->has_node_link());
+  for (const auto& workers : {std::vector{near, odd}, std::vector{odd, near}})
+    EXPECT_EQ(CommonProfile(workers)->node_link().bytes_per_second(), fast.node_link().bytes_per_second());
   // Whatever the order.
   EXPECT_EQ(common->SerializeAsString(),
             CommonProfile({odd, Worker("a", "h200"), Worker("a", "a100-80g"), Worker("a", "h200")})

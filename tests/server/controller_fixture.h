@@ -24,8 +24,8 @@ namespace metp {
 
 class FaultyStore : public MemoryStore {
  public:
-  absl::Status Put(const v1::JobRecord& record) override {
-    return refuse ? absl::UnavailableError("disk full") : MemoryStore::Put(record);
+  absl::Status Write(const StoreChange& change) override {
+    return refuse ? absl::UnavailableError("disk full") : MemoryStore::Write(change);
   }
   bool refuse = false;
 };
@@ -133,13 +133,33 @@ class ControllerTest : public ::testing::Test {
     for (Worker& worker : workers) controller_.Receive(worker.session, heartbeat).IgnoreError();
   }
 
+  /// The coordinator dies at once and another one comes up with the same store: new objects in the old ones' places.
+  void Restart() {
+    std::destroy_at(&controller_);
+    std::destroy_at(&workers_);
+    std::destroy_at(&jobs_);
+    std::construct_at(&jobs_, config_, clock_, store_, changes_);
+    std::construct_at(&workers_, config_, clock_);
+    std::construct_at(&controller_, jobs_, workers_, store_, clock_);
+    controller_.Load(*store_.Load());
+    controller_.Tick();
+    Check();
+  }
+  std::vector<int> CurveOf(const std::string& id) {
+    std::vector<int> steps;
+    const auto update = jobs_.Read(id, 0, 1000);
+    EXPECT_THAT(update, IsOk());
+    for (const v1::StepPoint& point : update->steps) steps.push_back(point.step());
+    return steps;
+  }
+
   CoordinatorConfig config_;
   FakeClock clock_;
   FaultyStore store_;
   ChangeHub changes_;
   JobTable jobs_{config_, clock_, store_, changes_};
   Registry workers_{config_, clock_};
-  Controller controller_{jobs_, workers_};
+  Controller controller_{jobs_, workers_, store_, clock_};
   Invariants invariants_;
   int requests_ = 0;
 };

@@ -195,12 +195,12 @@ TEST_F(ControllerTest, DoesNotAcknowledgeWhatTheStoreDidNotTake) {
   const v1::JobStatus job = Submit(1);
   store_.refuse = true;
   EXPECT_THAT(Say(workers[0], Ended(true), job.attempt(), 0), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_EQ(workers_.Acknowledged(workers[0].session), 0);
+  EXPECT_EQ(workers_.Taken(workers[0].session), 0);
   store_.refuse = false;
   --workers[0].sequence;
   EXPECT_THAT(Say(workers[0], Ended(true), job.attempt(), 0), IsOk());
   EXPECT_EQ(State(job.id()), v1::JobStatus::SUCCEEDED);
-  EXPECT_EQ(workers_.Acknowledged(workers[0].session), 1);
+  EXPECT_EQ(workers_.Taken(workers[0].session), 1);
 }
 
 TEST_F(ControllerTest, LetsAWorkerLeave) {

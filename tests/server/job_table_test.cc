@@ -21,8 +21,8 @@ using ::testing::SizeIs;
 /// A store that can be told to refuse.
 class FaultyStore : public MemoryStore {
  public:
-  absl::Status Put(const v1::JobRecord& record) override {
-    return refuse ? absl::UnavailableError("disk full") : MemoryStore::Put(record);
+  absl::Status Write(const StoreChange& change) override {
+    return refuse ? absl::UnavailableError("disk full") : MemoryStore::Write(change);
   }
   bool refuse = false;
 };
@@ -343,7 +343,7 @@ TEST_F(JobTableTest, ComesBackFromItsStore) {
   ASSERT_THAT(table_.Cancel(cancelling), IsOk());
 
   JobTable again(config_, clock_, store_, changes_);
-  ASSERT_THAT(again.Load(), IsOk());
+  again.Load(*store_.Load());
   EXPECT_EQ(again.Get(done)->state(), v1::JobStatus::SUCCEEDED);
   EXPECT_EQ(again.Get(waits)->state(), v1::JobStatus::QUEUED);
   EXPECT_THAT(again.TakeStops(), SizeIs(2));
@@ -365,7 +365,7 @@ TEST_F(JobTableTest, ForgetsTheOldestEndedJobsOnly) {
   EXPECT_THAT(table_.Get(first), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(table_.Get(second), IsOk());
   EXPECT_THAT(table_.Get(waits), IsOk());
-  EXPECT_THAT(*store_.Load(), SizeIs(2));
+  EXPECT_THAT(store_.Load()->jobs, SizeIs(2));
 }
 
 TEST_F(JobTableTest, TellsWatchersOfEveryChange) {

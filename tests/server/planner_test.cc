@@ -168,6 +168,13 @@ TEST(Plan, StepsOfManyMicroBatchesAreExtrapolatedExactly) {
     return prediction->step_seconds();
   };
   EXPECT_NEAR(seconds(5), seconds(2) + 3 * (seconds(2) - seconds(1)), 1e-9);
+  const auto copying = [](int sequences) {
+    const v1::JobSpec job =
+        Llama8B(16384, {"parallel.degree=4", "model.layers=4", "parallel.offload=activations",
+                        "train.sequences_per_step=" + std::to_string(sequences)});
+    return Predict(job, ResolvePlan(job), Profile("h200"))->host().copy_seconds();
+  };
+  EXPECT_NEAR(copying(5), 5 * copying(1), 1e-9);
   EXPECT_GT(seconds(5), 4.5 * seconds(1) * 0.9);
 }
 
@@ -206,10 +213,10 @@ TEST(Refusal, ComesOfOverlapThatIsRequiredAndNotThere) {
   EXPECT_THAT(ChoosePlan(Llama8B(65536, required), profile, 8), IsOk());
   EXPECT_THAT(
       ChoosePlan(Llama8B(2048, required), profile, 8),
-      StatusIs(
-          absl::StatusCode::kFailedPrecondition,
-          AllOf(HasSubstr("parallel.require_full_overlap: found true, but communication does not hide"),
-                HasSubstr("expected at least "), HasSubstr(" tokens in data.sequence_length, or at most "))));
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("parallel.require_full_overlap: found true, but communication does not hide"),
+                     HasSubstr("expected at least "),
+                     HasSubstr(" tokens in data.sequence_length, or parallel.degree at most "))));
 }
 
 TEST(Refusal, SaysWhatIsNeededWhatWouldFitAndWhatToChange) {

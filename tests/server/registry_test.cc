@@ -97,7 +97,8 @@ TEST_F(RegistryTest, SuspectsABrokenConnectionAtOnce) {
 
 TEST_F(RegistryTest, TellsAReconnectFromARestart) {
   const auto first = Hello("cpu-0");
-  registry_.Acknowledge(first->session, 7);
+  registry_.Take(first->session, 7);
+  registry_.Acknowledge(true);
   registry_.Disconnect(first->session);
   const auto second = Hello("cpu-0");
   ASSERT_THAT(second, IsOk());

@@ -6,24 +6,25 @@
 
 namespace metp {
 
-HostBlock HostLink::Allocate(int64_t bytes) {
-  ThrowIfError(ledger_.Take(MemoryCategory::kActivations, {}, bytes));
+HostBlock HostLink::Allocate(int64_t bytes, MemoryCategory category) {
+  ThrowIfError(ledger_.Take(category, {}, bytes));
   HostBlock block;
   block.data_ = bytes == 0 ? nullptr : AllocateBytes(bytes);
   if (bytes != 0 && block.data_ == nullptr) {
-    ledger_.Release(MemoryCategory::kActivations, {}, bytes);
+    ledger_.Release(category, {}, bytes);
     ThrowIfError(
         absl::ResourceExhaustedError("the host has no memory left for " + std::to_string(bytes) + " bytes"));
   }
   block.owner_ = this;
   block.bytes_ = bytes;
+  block.category_ = category;
   return block;
 }
 
 HostBlock::~HostBlock() {
   if (owner_ == nullptr) return;
   if (data_ != nullptr) owner_->FreeBytes(data_, bytes_);
-  owner_->ledger().Release(MemoryCategory::kActivations, {}, bytes_);
+  owner_->ledger().Release(category_, {}, bytes_);
 }
 
 void HostLink::Note(HostTask::Stream stream, double start, double seconds) {

@@ -29,6 +29,7 @@ class HostBlock {
     std::swap(owner_, other.owner_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(category_, other.category_);
     return *this;
   }
   ~HostBlock();
@@ -40,6 +41,7 @@ class HostBlock {
   HostLink* owner_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+  MemoryCategory category_ = MemoryCategory::kActivations;
 };
 
 /// What was posted to one of the link's streams; valid for the link that gave it. A default one is done.
@@ -61,7 +63,7 @@ class HostLink {
   virtual ~HostLink() = default;
 
   /// Throws StepError(ResourceExhausted).
-  HostBlock Allocate(int64_t bytes);
+  HostBlock Allocate(int64_t bytes, MemoryCategory category);
   /// All of `from`, contiguous, to the start of `to`; and back.
   virtual HostTask CopyOut(const Matrix& from, const HostBlock& to, const Event& after,
                            const std::vector<HostTask>& behind = {}) = 0;

@@ -25,6 +25,8 @@ struct WorkerConfig {
   std::string profile = "measure";
   /// Where a measured profile is kept, so that it is measured once.
   std::string profile_cache;
+  /// How long it may take. Beyond, the worker goes without: its jobs are planned by even split.
+  std::chrono::milliseconds profile_timeout{120000};
   /// Where ring neighbours reach this worker's ranks.
   std::string address = "127.0.0.1";
   std::string rank_program;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,35 +27,80 @@ namespace metp {
 namespace {
 
 constexpr int kAskMs = 100;  // between looks at `cancelled`
+constexpr size_t kMostText = 64 << 10;
 
 absl::Status LeaveEarly() { return absl::CancelledError("asked to leave before the machine was measured"); }
 
-/// Everything that `metp-rank probe` prints.
+/// Appends what there is to read now, as far as a profile can be long.
+void ReadSome(const Descriptor& from, std::string& to) {
+  char buffer[4096];
+  for (ssize_t n = 1; n > 0;) {
+    n = read(from.get(), buffer, sizeof buffer);
+    if (n > 0 && to.size() < kMostText) to.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+/// The process and whatever it has started.
+class Probe {
+ public:
+  explicit Probe(SpawnedChild child) : child_(std::move(child)) {}
+  ~Probe() {
+    kill(-child_.pid, SIGKILL);
+    if (!reaped_) waitpid(child_.pid, nullptr, 0);
+  }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  /// Waits a little, reading; true when it has ended.
+  bool Look() {
+    pollfd files[3] = {
+        {child_.pidfd.get(), POLLIN, 0}, {child_.socket.get(), POLLIN, 0}, {child_.output.get(), POLLIN, 0}};
+    // A stream that was closed would wake us all the time: the end of the process is what counts.
+    poll(files, closed_ ? 1 : 3, kAskMs);
+    closed_ = closed_ || ((files[1].revents | files[2].revents) & (POLLHUP | POLLERR)) != 0;
+    ReadSome(child_.socket, text_);
+    ReadSome(child_.output, said_);
+    if ((files[0].revents & POLLIN) == 0) return false;
+    waitpid(child_.pid, &status_, 0);
+    reaped_ = true;
+    ReadSome(child_.socket, text_);
+    ReadSome(child_.output, said_);
+    return true;
+  }
+  absl::StatusOr<std::string> Result() const {
+    if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return text_;
+    const absl::string_view said = absl::StripAsciiWhitespace(said_);
+    return absl::InternalError(absl::StrCat(WIFSIGNALED(status_) ? "killed by signal " : "exit code ",
+                                            WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_),
+                                            said.empty() ? "" : ": ", said));
+  }
+
+ private:
+  SpawnedChild child_;
+  std::string text_, said_;
+  bool closed_ = false, reaped_ = false;
+  int status_ = 0;
+};
+
+/// The profile that `metp-rank probe` writes to its descriptor.
 absl::StatusOr<std::string> RunProbe(const WorkerConfig& config, const Device& device,
                                      const std::function<bool()>& cancelled) {
-  METP_ASSIGN_OR_RETURN(SpawnedChild child, SpawnChild({config.rank_program, "probe", "--comm", "gloo",
-                                                        "--ranks", absl::StrCat(config.workers_here),
-                                                        "--threads", absl::StrCat(device.threads)},
-                                                       {}));
-  std::string text;
-  while (true) {
-    if (cancelled()) {
-      SendPidfdSignal(child.pidfd, SIGKILL);
-      waitpid(child.pid, nullptr, 0);
-      return LeaveEarly();
-    }
-    pollfd output{child.output.get(), POLLIN, 0};
-    if (poll(&output, 1, kAskMs) <= 0) continue;
-    char buffer[4096];
-    const ssize_t n = read(child.output.get(), buffer, sizeof buffer);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
-    if (n > 0) text.append(buffer, static_cast<size_t>(n));
+  METP_ASSIGN_OR_RETURN(SpawnedChild child,
+                        SpawnChild({config.rank_program, "probe", "--comm", "gloo", "--ranks",
+                                    absl::StrCat(config.workers_here), "--threads",
+                                    absl::StrCat(device.threads), "--fd", absl::StrCat(kChildSocket)},
+                                   {}));
+  Probe probe(std::move(child));
+  const auto give_up = std::chrono::steady_clock::now() + config.profile_timeout;
+  while (!probe.Look()) {
+    if (cancelled()) return LeaveEarly();
+    if (std::chrono::steady_clock::now() > give_up)
+      return absl::DeadlineExceededError(absl::StrCat(config.rank_program, " probe: no end after ",
+                                                      config.profile_timeout.count() / 1000, " s"));
   }
-  int status = 0;
-  waitpid(child.pid, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
-  return absl::InternalError(
-      absl::StrCat(config.rank_program, " probe failed: ", absl::StripAsciiWhitespace(text)));
+  absl::StatusOr<std::string> result = probe.Result();
+  if (result.ok()) return result;
+  return absl::InternalError(absl::StrCat(config.rank_program, " probe: ", result.status().message()));
 }
 
 /// An exclusive lock on a file, which it makes; waits for whoever has it.
@@ -73,9 +119,14 @@ absl::StatusOr<Descriptor> Lock(const std::string& path, const std::function<boo
 absl::StatusOr<v1::DeviceProfile> Measure(const WorkerConfig& config, const Device& device,
                                           const std::function<bool()>& cancelled) {
   METP_ASSIGN_OR_RETURN(const std::string text, RunProbe(config, device, cancelled));
-  METP_ASSIGN_OR_RETURN(v1::DeviceProfile profile, ParseProfile(text, "the measured profile"));
+  return ParseProfile(text, "the measured profile");
+}
+
+/// What is true of this worker now, whenever the rest was measured. Links between machines were not.
+v1::DeviceProfile OfThisWorker(v1::DeviceProfile profile, const WorkerConfig& config, const Device& device) {
   profile.set_name(config.node);
   profile.set_memory_bytes(device.memory_bytes);
+  profile.clear_node_link();
   return profile;
 }
 
@@ -83,7 +134,8 @@ absl::StatusOr<v1::DeviceProfile> Measure(const WorkerConfig& config, const Devi
 
 absl::StatusOr<std::optional<v1::DeviceProfile>> ProfileOfThisWorker(const WorkerConfig& config,
                                                                      const Device& device,
-                                                                     const std::function<bool()>& cancelled) {
+                                                                     const std::function<bool()>& cancelled,
+                                                                     const NotKept& not_kept) {
   if (config.profile == "none") return std::nullopt;
   if (config.profile != "measure") return LoadProfile(config.profile);
   std::error_code error;
@@ -92,17 +144,26 @@ absl::StatusOr<std::optional<v1::DeviceProfile>> ProfileOfThisWorker(const Worke
                                         config.workers_here, "x", device.threads, ".yaml");
   const absl::StatusOr<Descriptor> lock = Lock(path + ".lock", cancelled);
   if (absl::IsCancelled(lock.status())) return lock.status();
-  if (!lock.ok()) return Measure(config, device, cancelled);  // nothing can be kept here
-  if (std::filesystem::exists(path, error)) {
-    if (absl::StatusOr<v1::DeviceProfile> kept = LoadProfile(path); kept.ok()) return kept;
+  if (lock.ok() && std::filesystem::exists(path, error)) {
+    const absl::StatusOr<v1::DeviceProfile> kept = LoadProfile(path);
+    if (kept.ok()) return OfThisWorker(*kept, config, device);
   }
   METP_ASSIGN_OR_RETURN(const v1::DeviceProfile profile, Measure(config, device, cancelled));
+  if (!lock.ok()) {
+    not_kept(lock.status());
+    return OfThisWorker(profile, config, device);
+  }
   const std::string partial = path + ".partial";
   std::ofstream file(partial);
   file << ProfileToYaml(profile);
   file.close();
+  error = std::make_error_code(std::errc::io_error);
   if (file) std::filesystem::rename(partial, path, error);
-  return profile;
+  if (error) {
+    std::filesystem::remove(partial, error);
+    not_kept(absl::UnavailableError(absl::StrCat(path, " cannot be written")));
+  }
+  return OfThisWorker(profile, config, device);
 }
 
 std::string DefaultProfileCache() {

@@ -48,6 +48,10 @@ class Voice {
                  "metp-worker %s: looking for this machine's profile, or measuring it (once, some seconds)\n",
                  config_.name.c_str());
   }
+  void NotKept(const absl::Status& status) {
+    std::fprintf(stderr, "metp-worker %s: the profile is measured again at the next start: %s\n",
+                 config_.name.c_str(), std::string(status.message()).c_str());
+  }
   void NotMeasured(const absl::Status& status) {
     std::fprintf(stderr, "metp-worker %s: jobs are planned without this worker's profile: %s\n",
                  config_.name.c_str(), std::string(status.message()).c_str());
@@ -88,8 +92,9 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
   Voice voice(config);
   const Device device = ProbeDevice(config.threads, config.workers_here);
   if (config.profile == "measure") voice.Measuring();
-  absl::StatusOr<std::optional<v1::DeviceProfile>> profile =
-      ProfileOfThisWorker(config, device, [&] { return AskedToLeave(signals); });
+  absl::StatusOr<std::optional<v1::DeviceProfile>> profile = ProfileOfThisWorker(
+      config, device, [&] { return AskedToLeave(signals); },
+      [&](const absl::Status& why) { voice.NotKept(why); });
   if (absl::IsCancelled(profile.status())) {
     voice.Leaving("a signal");
     return 0;
@@ -147,7 +152,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--workers-here", config.workers_here, "workers that share this machine, this one included")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 256));
   app.add_option("--node", config.node, "name of this machine; default: the host's name")
       ->check(metp::NameError);
   app.add_option(
@@ -156,11 +161,12 @@ int main(int argc, char** argv) {
          "profile's name or a profile file")
       ->capture_default_str();
   app.add_option("--profile-cache", config.profile_cache, "folder where the measured profile is kept")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check([](const std::string& folder) { return folder.empty() ? "expected a folder" : ""; });
   app.add_option("--threads", config.threads,
                  "compute threads of a rank; 0: this worker's share of the cores")
       ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+      ->check(CLI::Range(0, 1024));
   app.add_option("--address", config.address, "where the ranks of other workers reach this one's")
       ->capture_default_str();
   app.add_option("--rank-program", config.rank_program, "default: metp-rank beside this program");

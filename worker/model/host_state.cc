@@ -17,14 +17,15 @@ HostState::HostState(Backend& backend, int64_t elements, int64_t shard_elements)
     shard.begin = begin;
     shard.size = std::min(shard_elements, elements - begin);
     for (HostBlock& block : shard.parts) {
-      block = link.Allocate(shard.size * SizeOf(DType::kF32));
+      block = link.Allocate(shard.size * SizeOf(DType::kF32), MemoryCategory::kOptimizer);
       if (backend_.holds_data()) std::memset(block.data(), 0, block.bytes());
     }
   }
   stages_.resize(std::min(kStages, shards_.size()));
   for (Stage& stage : stages_) {
-    stage.gradient = link.Allocate(shards_.front().size * SizeOf(DType::kF32));
-    if (narrow_) stage.narrow = link.Allocate(shards_.front().size * SizeOf(DType::kBF16));
+    stage.gradient = link.Allocate(shards_.front().size * SizeOf(DType::kF32), MemoryCategory::kTransient);
+    if (narrow_)
+      stage.narrow = link.Allocate(shards_.front().size * SizeOf(DType::kBF16), MemoryCategory::kTransient);
   }
 }
 

@@ -36,7 +36,7 @@ void KeptLayers::Leave(Layer& layer) {
   const Event after = backend_.Record();
   for (Tensor* tensor : Tensors(layer.device)) {
     const Matrix& x = tensor->view();
-    HostBlock block = link.Allocate(x.bytes());
+    HostBlock block = link.Allocate(x.bytes(), MemoryCategory::kActivations);
     const HostTask copy = link.CopyOut(x, block, after);
     layer.host.push_back({x.rows, x.cols, x.type, std::move(block), copy});
   }

@@ -13,7 +13,9 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers) {
   plan.set_degree(parallel.degree() == 0 ? std::max(1, workers / plan.rings()) : parallel.degree());
   if (parallel.rings() == 0) plan.add_notes("rings auto: 1");
   if (parallel.degree() == 0)
-    plan.add_notes("degree auto: " + std::to_string(plan.degree()) + ", all there are");
+    plan.add_notes("degree auto: " + std::to_string(plan.degree()) + " of " + std::to_string(workers) +
+                   (workers == 1 ? " worker" : " workers") +
+                   (plan.rings() == 1 ? "" : ", over " + std::to_string(plan.rings()) + " rings"));
 
   const int asked = parallel.head_groups();
   plan.set_head_groups(std::min(asked == 0 ? plan.degree() : asked, g));

@@ -10,12 +10,12 @@
 
 namespace metp {
 
-/// `job`: normalized and valid. Degree auto: `workers`, all there are, over the rings; rings auto: one; head groups auto: one per rank, as far as the key/value
-/// heads go (more than kv_heads count as kv_heads, with a note); tile rows auto: kAutoTileRows; recompute
-/// auto: selective.
+/// `job`: normalized and valid. Degree auto: `workers` over the rings; rings auto: one; head groups auto: one
+/// per rank, as far as the key/value heads go (more than kv_heads count as kv_heads, with a note); tile rows
+/// auto: kAutoTileRows; recompute auto: selective; offload auto: none.
 v1::Plan ResolvePlan(const v1::JobSpec& job, int workers = 1);
 
-/// Data-parallel rings of a plan, and the ranks of all of them.
+/// Data-parallel rings of a plan, and the ranks of all of them; a valid job's are at most a million.
 inline int RingsOf(const v1::Plan& plan) { return plan.rings() < 1 ? 1 : plan.rings(); }
 inline int RanksOf(const v1::Plan& plan) { return plan.degree() * RingsOf(plan); }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -183,6 +184,10 @@ void OnEveryRank(int ranks, ProbedLink link, const std::function<void(int, Commu
       } catch (const StepError& error) {
         if (communicator != nullptr) communicator->Abort(error.status());
         errors[rank] = error;
+      } catch (const std::bad_alloc&) {
+        const absl::Status full = absl::ResourceExhaustedError("the host has no memory left to measure in");
+        if (communicator != nullptr) communicator->Abort(full);
+        errors[rank] = StepError(full);
       }
     });
   }
@@ -245,6 +250,7 @@ v1::DeviceProfile ProbeThisMachine(int ranks, int threads, ProbedLink link) {
   profile.set_precision(v1::DeviceProfile::PRECISION_FP32);
   profile.set_memory_bytes(int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE) / ranks);
   profile.set_reserved_bytes(0);
+  profile.set_one_memory(true);
   profile.set_workspace_bytes(slowest.workspace);
   profile.set_bytes_per_second(slowest.memory.first / slowest.memory.seconds);
   profile.set_kernel_seconds(slowest.launch);

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -15,24 +17,28 @@ int ProbeCommand(int argc, char** argv) {
   app.add_option("--threads", threads, "compute threads of each; default: cores / ranks")
       ->check(CLI::Range(1, 1024));
   std::string comm = "local";
+  int fd = STDOUT_FILENO;
   app.add_option("--comm", comm, "what their messages go through: local, one process's memory, or gloo")
       ->capture_default_str()
       ->check(CLI::IsMember({"local", "gloo"}));
+  app.add_option("--fd", fd, "descriptor that the profile is written to; default: standard output")
+      ->check(CLI::Range(0, 1024));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  std::string text;
   try {
-    std::cout << ProfileToYaml(ProbeThisMachine(ranks, threads == 0 ? DefaultThreads(ranks) : threads,
-                                                comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory))
-              << std::flush;
+    text = ProfileToYaml(ProbeThisMachine(ranks, threads == 0 ? DefaultThreads(ranks) : threads,
+                                          comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory));
   } catch (const StepError& error) {
     std::cerr << "metp-rank: " << error.what() << "\n";
     return 1;
   }
-  if (!std::cout) {
-    std::cerr << "metp-rank: the output could not be written\n";
+  if (write(fd, text.data(), text.size()) !=
+      static_cast<ssize_t>(text.size())) {  // a page at most: whole or not
+    std::cerr << "metp-rank: the profile could not be written\n";
     return 1;
   }
   return 0;

@@ -38,7 +38,8 @@ int Run(const Arguments& arguments) {
   const bool sim = arguments.backend == "sim";
   const int64_t ranks = int64_t{job->parallel().degree()} * std::max(1, job->parallel().rings());
   if (!sim && ranks > kMostRanks) {
-    return Fail(ProblemInJobFile(arguments.file, overrides, "parallel.degree",
+    return Fail(ProblemInJobFile(arguments.file, overrides,
+                                 job->parallel().rings() > 1 ? "parallel.rings" : "parallel.degree",
                                  "found " + std::to_string(ranks) + " ranks in all rings, expected at most " +
                                      std::to_string(kMostRanks) + " on one machine"),
                 2);

@@ -24,7 +24,8 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(request.job));
   std::vector<std::vector<std::unique_ptr<Communicator>>> ring, across;  // [ring][place], [place][ring]
   for (int i = 0; i < rings; ++i) ring.push_back(MakeLocalCommunicators(p));
-  for (int place = 0; place < p && rings > 1; ++place) across.push_back(MakeLocalCommunicators(rings));
+  for (int place = 0; place < p && rings > 1; ++place)
+    across.push_back(MakeLocalCommunicators(rings, kAcrossRings));
 
   RunRecord record;
   record.steps.resize(ranks);

@@ -13,6 +13,10 @@
 
 namespace metp {
 
+/// Rings meet once a step, and one may take its step much longer than another: a peer that is gone is noticed by its
+/// connection, so that this need not be short.
+inline constexpr CommunicatorOptions kAcrossRings{std::chrono::hours(24)};
+
 /// The rings that one rank is part of.
 struct RankRings {
   Communicator& ring;              // its own, of plan.degree() ranks

@@ -22,10 +22,11 @@ constexpr auto kStartTimeout = std::chrono::seconds(60);
 
 /// `rank` of a ring of `size` that is called `name` in the rendezvous.
 absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int size, const std::string& name,
-                                                      const std::string& address, Rendezvous& all) {
+                                                      const std::string& address, Rendezvous& all,
+                                                      CommunicatorOptions options = {}) {
   if (size == 1) return std::move(MakeLocalCommunicators(1).front());
   PrefixRendezvous rendezvous(all, name);
-  return MakeGlooCommunicator(rank, size, address, rendezvous);
+  return MakeGlooCommunicator(rank, size, address, rendezvous, options);
 }
 
 absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
@@ -41,7 +42,7 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
                         Connect(place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
   METP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Communicator> across,
-      Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous));
+      Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous, kAcrossRings));
   v1::FromRank message;
   if (p > 1) {
     METP_ASSIGN_OR_RETURN(*message.mutable_link(), MeasureLink(*communicator));

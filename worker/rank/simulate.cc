@@ -36,6 +36,10 @@ void Extrapolate(const v1::StepReport& one, double more, v1::StepReport& two) {
       static_cast<int64_t>(extend(static_cast<double>(one.tokens()), static_cast<double>(two.tokens()))));
   two.set_sent_bytes(static_cast<int64_t>(
       extend(static_cast<double>(one.sent_bytes()), static_cast<double>(two.sent_bytes()))));
+  v1::HostTimes& host = *two.mutable_host();
+  host.set_copy_seconds(extend(one.host().copy_seconds(), host.copy_seconds()));
+  host.set_update_seconds(extend(one.host().update_seconds(), host.update_seconds()));
+  host.set_exposed_seconds(extend(one.host().exposed_seconds(), host.exposed_seconds()));
   for (auto& [name, pass] : *two.mutable_passes()) {
     const v1::PassTimes& first = one.passes().at(name);
     pass.set_compute_seconds(extend(first.compute_seconds(), pass.compute_seconds()));

@@ -124,6 +124,17 @@ TEST(ValidateJob, AcceptsANormalizedJob) {
   EXPECT_EQ(ValidateJob(Normal(Minimal(v1::ModelSpec::FAMILY_GPT2))), absl::OkStatus());
 }
 
+TEST(ValidateJob, RefusesMoreRanksThanCanBeCounted) {
+  v1::JobSpec job = Normal(Minimal());
+  job.mutable_parallel()->set_degree(65536);
+  job.mutable_parallel()->set_rings(65536);
+  job.mutable_train()->set_sequences_per_step(65536);
+  EXPECT_EQ(std::string(ValidateJob(job).message()),
+            "parallel.rings: found 65536 of degree 65536, expected at most 1000000 ranks in all");
+  job.mutable_parallel()->set_rings(3);
+  EXPECT_THAT(std::string(ValidateJob(job).message()), HasSubstr("a divisor of train.sequences_per_step"));
+}
+
 TEST(ValidateJob, RefusesAJobThatIsNotComplete) {
   v1::JobSpec job = Normal(Minimal());
   job.mutable_train()->clear_eps();

@@ -13,6 +13,8 @@
 namespace metp {
 namespace {
 
+constexpr MemoryCategory kCategory = MemoryCategory::kOptimizer;
+
 class HostLinkTest : public ::testing::Test {
  protected:
   Tensor Upload(const std::vector<float>& values) {
@@ -35,7 +37,7 @@ TEST_F(HostLinkTest, BringsBackWhatWasTakenOutWhateverTheOrderOfWaiting) {
     std::vector<float> values(1 + 1000 * i);
     std::iota(values.begin(), values.end(), static_cast<float>(i));
     tensors.push_back(Upload(values));
-    blocks.push_back(link_.Allocate(tensors.back()->bytes()));
+    blocks.push_back(link_.Allocate(tensors.back()->bytes(), kCategory));
     out.push_back(link_.CopyOut(tensors.back(), blocks.back(), backend_->Record()));
   }
   for (int i = kBlocks - 1; i >= 0; --i) link_.Await(out[i]);
@@ -58,10 +60,10 @@ TEST_F(HostLinkTest, UpdatesBehindTheCopyThatBringsTheGradientAndBeforeTheOneTha
   constexpr int64_t kElements = 50'000;
   std::vector<HostBlock> parts;
   for (int i = 0; i < 4; ++i) {
-    parts.push_back(link_.Allocate(4 * kElements));
+    parts.push_back(link_.Allocate(4 * kElements, kCategory));
     std::fill_n(static_cast<float*>(parts.back().data()), kElements, 0.0f);
   }
-  const HostBlock narrow = link_.Allocate(2 * kElements);
+  const HostBlock narrow = link_.Allocate(2 * kElements, kCategory);
   AdamWStep step;
   step.learning_rate = step.correction1 = step.correction2 = 1;  // without memory: w -= g / (|g| + eps)
   step.eps = 1;
@@ -93,13 +95,13 @@ TEST_F(HostLinkTest, NarrowWeightsAreRoundedToNearestTiesToEven) {
   const auto n = static_cast<int64_t>(std::size(kCases));
   std::vector<HostBlock> parts;
   for (int i = 0; i < 4; ++i) {
-    parts.push_back(link_.Allocate(4 * (n + 1)));
+    parts.push_back(link_.Allocate(4 * (n + 1), kCategory));
     std::memset(parts.back().data(), 0, parts.back().bytes());
   }
   for (int64_t i = 0; i < n; ++i)
     std::memcpy(static_cast<uint32_t*>(parts[3].data()) + i, &kCases[i].wide, 4);
   static_cast<float*>(parts[3].data())[n] = std::nanf("");
-  const HostBlock narrow = link_.Allocate(2 * (n + 1));
+  const HostBlock narrow = link_.Allocate(2 * (n + 1), kCategory);
   AdamWStep still;
   still.correction1 = still.correction2 = still.eps = 1;  // the learning rate is 0
   link_.Await(link_.AdamW(still, n + 1, parts[0], parts[1], parts[2], parts[3], &narrow, {}));
@@ -112,8 +114,9 @@ TEST_F(HostLinkTest, NarrowWeightsAreRoundedToNearestTiesToEven) {
 TEST_F(HostLinkTest, CountsWhatIsHeldOnTheHostApartFromTheDevice) {
   const int64_t device = ledger_.current_total();
   {
-    const HostBlock block = link_.Allocate(1000), empty = link_.Allocate(0);
+    const HostBlock block = link_.Allocate(1000, kCategory), empty = link_.Allocate(0, kCategory);
     EXPECT_EQ(link_.ledger().current_total(), 1000);
+    EXPECT_EQ(link_.ledger().current()[static_cast<int>(kCategory)], 1000);
     EXPECT_EQ(empty.data(), nullptr);
   }
   EXPECT_EQ(link_.ledger().current_total(), 0);

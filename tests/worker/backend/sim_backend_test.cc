@@ -85,7 +85,8 @@ TEST_F(SimTest, ARingBeyondANodeIsAsFastAsItsSlowestLink) {
 TEST_F(SimTest, TheHostsStreamsRunBesideEachOtherAndBehindWhatTheyAreToldTo) {
   HostLink& link = backend_.host_link();
   const Tensor x = Make(1, 100);
-  const HostBlock g = link.Allocate(400), w = link.Allocate(400);
+  const HostBlock g = link.Allocate(400, MemoryCategory::kOptimizer),
+                  w = link.Allocate(400, MemoryCategory::kOptimizer);
   const double copy = 400.0 / 100, update = 100 * 28 / 200.0;  // two devices share the host
   const HostTask out = link.CopyOut(x, g, backend_.Record());
   const HostTask updated = link.AdamW({}, 100, g, w, w, w, nullptr, {out});

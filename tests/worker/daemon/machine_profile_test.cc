@@ -31,7 +31,7 @@ class MachineProfile : public ::testing::Test {
   /// One that prints h200's profile.
   void GoodProgram() {
     std::ofstream(folder_.path() + "/h200") << ProfileToYaml(*LoadProfile("h200"));
-    Program("cat " + folder_.path() + "/h200\n");
+    Program("echo a warning >&2; cat " + folder_.path() + "/h200 >&3\n");
   }
   std::vector<std::string> Calls() const {
     std::vector<std::string> calls;
@@ -40,13 +40,18 @@ class MachineProfile : public ::testing::Test {
     return calls;
   }
   absl::StatusOr<std::optional<v1::DeviceProfile>> Get() {
-    return ProfileOfThisWorker(config_, {"cpu", 3, 64'000'000'000}, [] { return false; });
+    return ProfileOfThisWorker(
+        config_, {"cpu", 3, 64'000'000'000}, [] { return false; }, Note());
+  }
+  NotKept Note() {
+    return [this](const absl::Status& why) { not_kept_.emplace_back(why.message()); };
   }
   void SetUp() override {
     config_.node = "here";
     config_.workers_here = 2;
     config_.profile_cache = folder_.path() + "/cache/deep";
   }
+  std::vector<std::string> not_kept_;
   TempFolder folder_;
   WorkerConfig config_;
 };
@@ -59,9 +64,14 @@ TEST_F(MachineProfile, IsMeasuredWithAllWorkersOfTheMachineAtOnceAndKept) {
     ASSERT_TRUE(profile->has_value());
     EXPECT_EQ((*profile)->name(), "here");
     EXPECT_EQ((*profile)->memory_bytes(), 64'000'000'000);
+    EXPECT_FALSE((*profile)->has_node_link());  // nobody has measured one
     EXPECT_EQ((*profile)->gemm().flops_per_second(), LoadProfile("h200")->gemm().flops_per_second());
   }
-  EXPECT_THAT(Calls(), ::testing::ElementsAre("probe --comm gloo --ranks 2 --threads 3"));
+  EXPECT_THAT(Calls(), ::testing::ElementsAre("probe --comm gloo --ranks 2 --threads 3 --fd 3"));
+  const auto less = ProfileOfThisWorker(
+      config_, {"cpu", 3, 32'000'000'000}, [] { return false; }, Note());
+  EXPECT_EQ((*less)->memory_bytes(), 32'000'000'000);  // a limit of today, not of when it was measured
+  EXPECT_THAT(Calls(), ::testing::SizeIs(1));
   config_.workers_here = 1;  // another share of the machine
   EXPECT_THAT(Get(), IsOk());
   EXPECT_THAT(Calls(), ::testing::SizeIs(2));
@@ -88,12 +98,37 @@ TEST_F(MachineProfile, IsMeasuredAgainWhereTheCacheIsSpoiledOrCannotBe) {
   config_.profile_cache = config_.rank_program + "/no-folder";
   EXPECT_THAT(Get(), IsOk());
   EXPECT_THAT(Calls(), ::testing::SizeIs(3));
+  EXPECT_THAT(not_kept_, ::testing::SizeIs(1));
+}
+
+TEST_F(MachineProfile, IsNotWaitedForForever) {
+  config_.profile_timeout = std::chrono::milliseconds(300);
+  Program("exec >&- 2>&- 3>&-; exec sleep 1000\n");  // deaf and dumb
+  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no end after")));
+  Program("exec yes\n");
+  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(MachineProfile, TakesWhatAProbeStartedDownWithIt) {
+  Program("sleep 1000 & echo $! > " + folder_.path() + "/child; echo bad; exit 3\n");
+  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kInternal, HasSubstr("exit code 3: bad")));
+  pid_t child = 0;
+  std::ifstream(folder_.path() + "/child") >> child;
+  ASSERT_GT(child, 0);
+  const auto running = [&] {  // not gone, nor dead and waiting for init to take note
+    std::string state;
+    std::ifstream("/proc/" + std::to_string(child) + "/stat") >> state >> state >> state;
+    return !state.empty() && state != "Z" && state != "X";
+  };
+  while (running()) std::this_thread::yield();  // it has been sent its signal; without it this never ends
 }
 
 TEST_F(MachineProfile, FailsWithWhatTheProgramSaid) {
   Program("echo no memory left >&2; exit 1\n");
-  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kInternal, HasSubstr("probe failed: no memory left")));
-  Program("echo 'name: x'\n");
+  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kInternal, HasSubstr("probe: exit code 1: no memory left")));
+  Program("kill -9 $$\n");
+  EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kInternal, HasSubstr("probe: killed by signal 9")));
+  Program("echo 'name: x' >&3\n");
   EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the measured profile")));
   config_.rank_program = "/nonexistent/rank";
   EXPECT_THAT(Get(), ::testing::Not(IsOk()));
@@ -102,7 +137,8 @@ TEST_F(MachineProfile, FailsWithWhatTheProgramSaid) {
 TEST_F(MachineProfile, EndsTheMeasurementWhenAskedToLeave) {
   Program("exec sleep 1000\n");
   int asked = 0;
-  const auto profile = ProfileOfThisWorker(config_, {}, [&] { return ++asked > 3; });
+  const auto profile = ProfileOfThisWorker(
+      config_, {}, [&] { return ++asked > 3; }, Note());
   EXPECT_THAT(profile, StatusIs(absl::StatusCode::kCancelled));
 }
 

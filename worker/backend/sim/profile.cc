@@ -37,6 +37,7 @@ std::vector<std::string> BuiltInProfiles() {
 }
 
 void NormalizeProfile(v1::DeviceProfile& profile) {
+  if (!profile.has_one_memory()) profile.set_one_memory(false);
   if (!profile.has_reserved_bytes()) profile.set_reserved_bytes(2'500'000'000);
   if (!profile.has_workspace_bytes()) profile.set_workspace_bytes(int64_t{64} << 20);
   if (!profile.has_kernel_seconds()) profile.set_kernel_seconds(5e-6);
@@ -84,6 +85,9 @@ std::string Yaml(const google::protobuf::Message& message, absl::string_view bet
         break;
       case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
         value = EnumWord(*reflection.GetEnum(message, field));
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+        value = reflection.GetBool(message, field) ? "true" : "false";
         break;
       case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
         value = absl::StrFormat("%.17g", reflection.GetDouble(message, field));

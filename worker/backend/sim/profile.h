@@ -36,6 +36,14 @@ inline HostShare ShareOfHost(const v1::DeviceProfile& profile, int devices) {
   return {profile.host_memory_bytes() / sharing, profile.host_bytes_per_second() / sharing};
 }
 
+/// Whether a rank with these peaks, of its device and of its share of the host, finds room.
+inline bool FindsRoom(const v1::DeviceProfile& profile, int devices, int64_t device_bytes,
+                      int64_t host_bytes) {
+  const int64_t usable = profile.memory_bytes() - profile.reserved_bytes();
+  if (profile.one_memory()) return device_bytes + host_bytes <= usable;
+  return device_bytes <= usable && host_bytes <= ShareOfHost(profile, devices).memory_bytes;
+}
+
 /// What a rank may take: what the driver reports, less what is reserved.
 inline int64_t UsableBytes(const v1::DeviceProfile& profile) {
   return profile.memory_bytes() - profile.reserved_bytes();

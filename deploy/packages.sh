@@ -15,7 +15,8 @@ build=(
   libgrpc++-dev protobuf-compiler-grpc              # gRPC and its code generator
   libprotobuf-dev protobuf-compiler libabsl-dev     # messages; Status, strings
   prometheus-cpp-dev libcivetweb-dev                # metrics and the HTTP server beneath
-  libcurl4-openssl-dev zlib1g-dev                   # asked for by prometheus-cpp's CMake package
+  libcurl4-openssl-dev                              # asked for by prometheus-cpp's CMake package
+  zlib1g-dev                                        # checksums of checkpoints
   libdnnl-dev libhwy-dev                            # CPU backend: products, vectorised kernels
   libgloo-dev                                       # the ring over TCP
   libyaml-cpp-dev libcli11-dev nlohmann-json3-dev   # job files, command lines, JSON
@@ -32,7 +33,7 @@ runtime=(
   libstdc++6 libgcc-s1 libgomp1
   libgrpc++1.51 libgrpc29 libprotobuf32 libabsl20220623
   libprometheus-cpp-core1.0 libcivetweb1
-  libdnnl2 libhwy1 libgloo0 libyaml-cpp0.7 libsqlite3-0
+  libdnnl2 libhwy1 libgloo0 libyaml-cpp0.7 libsqlite3-0 zlib1g
 )
 
 die() {

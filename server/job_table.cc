@@ -219,7 +219,11 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
       *status.mutable_finished() = TimeStamp(clock_);
       if (!cause.has_value()) {
         status.set_state(v1::JobStatus::SUCCEEDED);
-        status.set_reason(absl::StrCat("all ", status.job().train().steps(), " steps done"));
+        const v1::TrainSpec& train = status.job().train();
+        const bool early = train.has_stop_after() && train.stop_after() < train.steps();
+        status.set_reason(early ? absl::StrCat("stopped after step ", train.stop_after(), " of ",
+                                               train.steps(), ", as train.stop_after says")
+                                : absl::StrCat("all ", train.steps(), " steps done"));
       } else if (stop->cancel) {
         status.set_state(v1::JobStatus::CANCELLED);
         status.set_reason("cancelled on request");

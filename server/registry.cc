@@ -131,13 +131,15 @@ std::vector<std::pair<std::string, std::string>> Registry::Expire() {
   {
     MutexLock lock(mutex_);
     const Clock::Time now = clock_.Now();
+    std::vector<std::string> forgotten;
     std::erase_if(workers_, [&](const auto& entry) {
       const Worker& worker = entry.second;
       if (worker.state != v1::WorkerStatus::LOST || now - worker.last_heard <= config_.lost_worker_kept)
         return false;
-      forgotten_.push_back(entry.first);
+      forgotten.push_back(entry.first);
       return true;
     });
+    forgotten_.insert(forgotten_.end(), forgotten.begin(), forgotten.end());
     for (auto& [name, worker] : workers_) {
       if (worker.state == v1::WorkerStatus::LOST) continue;
       const Clock::Duration silent = now - worker.last_heard;

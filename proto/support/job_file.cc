@@ -52,6 +52,12 @@ absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path, const std::vect
   for (std::string& source : *job.mutable_data()->mutable_source()) {
     source = (folder / source).lexically_normal().string();
   }
+  if (job.has_checkpoint()) {
+    v1::CheckpointSpec& checkpoint = *job.mutable_checkpoint();
+    checkpoint.set_directory((folder / checkpoint.directory()).lexically_normal().string());
+    if (checkpoint.resume() != "auto" && checkpoint.resume() != "none")
+      checkpoint.set_resume((folder / checkpoint.resume()).lexically_normal().string());
+  }
   return job;
 }
 

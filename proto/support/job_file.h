@@ -16,7 +16,7 @@ namespace metp {
 
 /// Reads `path`, applies `overrides` ("train.steps=10", same syntax and checks as a YAML value; named "--set"
 /// in errors), checks every key, type and range against the schema, normalizes and validates. Relative
-/// data.source paths are relative to the job file's folder, and stored absolute. InvalidArgument "FILE:LINE:
+/// paths (data.source, checkpoint.directory, checkpoint.resume) are relative to the job file's folder, and stored absolute. InvalidArgument "FILE:LINE:
 /// train.steps: found -1, expected an integer of at least 1" (all problems, one a line); NotFound when the
 /// file cannot be read.
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,

@@ -92,6 +92,9 @@ void NormalizeTrain(v1::TrainSpec& train) {
   if (!train.has_seed()) {
     train.set_seed(1);
   }
+  if (!train.has_stop_after()) {
+    train.set_stop_after(train.steps());
+  }
 }
 
 void NormalizeParallel(v1::ParallelSpec& parallel) {
@@ -121,6 +124,18 @@ void NormalizeParallel(v1::ParallelSpec& parallel) {
   }
 }
 
+void NormalizeCheckpoint(v1::CheckpointSpec& checkpoint) {
+  if (!checkpoint.has_every_steps()) {
+    checkpoint.set_every_steps(100);
+  }
+  if (!checkpoint.has_keep()) {
+    checkpoint.set_keep(3);
+  }
+  if (!checkpoint.has_resume()) {
+    checkpoint.set_resume("auto");
+  }
+}
+
 }  // namespace
 
 void NormalizeJob(v1::JobSpec& job) {
@@ -135,6 +150,9 @@ void NormalizeJob(v1::JobSpec& job) {
     NormalizeTrain(*job.mutable_train());
   }
   NormalizeParallel(*job.mutable_parallel());
+  if (job.has_checkpoint()) {
+    NormalizeCheckpoint(*job.mutable_checkpoint());
+  }
 }
 
 }  // namespace metp

@@ -122,6 +122,40 @@ TEST(Training, ARankKilledInOneOfTwoRingsEndsBoth) {
   EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
 }
 
+TEST(Training, AJobThatDiedAndIsSubmittedAgainGoesOnFromItsCheckpoint) {
+  Cluster cluster({});
+  const std::string file = WriteJob(cluster.folder(), 40);
+  const std::vector<std::string> saved = {"--set", "checkpoint.directory=" + cluster.folder() + "/saved",
+                                          "--set", "checkpoint.every_steps=5"};
+  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
+                                 "local", "--threads", "1", "-o", "json"});
+  ASSERT_EQ(alone.code, 0) << alone.error;
+  const std::vector<double> reference = nlohmann::json::parse(alone.out)["losses"];
+
+  std::vector<std::string> submit = {"submit", "-f", file, "--watch"};
+  submit.insert(submit.end(), saved.begin(), saved.end());
+  const auto watch = cluster.StartCtl(submit);
+  ASSERT_NE(watch->ReadUntil("step 12/"),
+            "");  // the checkpoint of step 10 becomes whole within a step or two
+  kill(std::stoi(cluster.JobField("small", "ranks.1.pid")), SIGKILL);
+  EXPECT_EQ(watch->Wait().code, 1);
+
+  const Subprocess::Exit again = cluster.Ctl(submit);
+  ASSERT_EQ(again.code, 0) << again.error;
+  std::istringstream lines(cluster.Ctl({"watch", "small", "-o", "json"}).out);
+  int step = 0, first = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json point = nlohmann::json::parse(line);
+    if (!point.contains("step")) continue;
+    if (first == 0) first = point["step"], step = first - 1;
+    EXPECT_EQ(point["step"], ++step);
+    EXPECT_EQ(point["loss"].get<double>(), reference[step - 1]) << "step " << step;
+  }
+  EXPECT_THAT(first, ::testing::AnyOf(6, 11, 16));
+  EXPECT_EQ(step, 40);
+  EXPECT_THAT(cluster.Ctl({"logs", "small"}).out, HasSubstr("going on from "));
+}
+
 TEST(Training, ACoordinatorKilledTwiceInTheMiddleLosesNothing) {
   testing::TempFolder state;
   Cluster::Options options;

@@ -29,9 +29,11 @@ HostState::HostState(Backend& backend, int64_t elements, int64_t shard_elements)
   }
 }
 
-void HostState::Import(const float* values) {
-  for (const Shard& shard : shards_)
-    std::memcpy(shard.parts[0].data(), values + shard.begin, shard.parts[0].bytes());
+void HostState::Import(Part part, const float* values) {
+  for (const Shard& shard : shards_) {
+    const HostBlock& block = shard.parts[static_cast<int>(part)];
+    std::memcpy(block.data(), values + shard.begin, block.bytes());
+  }
 }
 
 void HostState::Export(Part part, float* values) const {

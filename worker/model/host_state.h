@@ -25,11 +25,9 @@ class HostState {
   /// Moments start at zero; masters as Import says.
   HostState(Backend& backend, int64_t elements, int64_t shard_elements = kShardElements);
 
-  /// masters = values[0 .. elements).
-  void Import(const float* values);
-
   enum class Part { kMasters, kFirstMoments, kSecondMoments };
-  /// Reads `part` back into values[0 .. elements).
+  /// `part` = values[0 .. elements), and back.
+  void Import(Part part, const float* values);
   void Export(Part part, float* values) const;
 
   /// One AdamW update by `gradients` (flat fp32, on the device), and its result into `weights`. The compute stream

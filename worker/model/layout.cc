@@ -1,5 +1,7 @@
 #include "worker/model/layout.h"
 
+#include <algorithm>
+
 namespace metp {
 
 ParameterLayout::ParameterLayout(const ModelConfig& config, int p, int rank, int head_groups)
@@ -79,6 +81,51 @@ void ParameterLayout::AddMlp(const std::string& prefix, Layer& layer) {
   matrix_size_ += c_.h * inputs * units;
   pieces_.push_back({prefix + "w2", c_.f, c_.h, f_, {0, c_.h}, true, matrix_size_, c_.h, 1});
   matrix_size_ += units * c_.h;
+}
+
+std::vector<ArenaSlice> ParameterLayout::Slices(Range own, bool vectors) const {
+  std::vector<ArenaSlice> slices;
+  for (const Piece& piece : pieces_) {
+    if (!piece.matrix) {
+      if (vectors && piece.col.size() > 0)
+        slices.push_back({{piece.name, piece.rows, piece.cols, piece.row, piece.col},
+                          false,
+                          piece.offset,
+                          piece.row_stride,
+                          piece.col_stride});
+      continue;
+    }
+    // Lines are what is contiguous in the arena: rows, or columns where a tensor is kept transposed.
+    const bool by_rows = piece.col_stride == 1;
+    const int64_t lines = by_rows ? piece.row.size() : piece.col.size();
+    const int64_t length = by_rows ? piece.col.size() : piece.row.size();
+    const int64_t stride = by_rows ? piece.row_stride : piece.col_stride;
+    const auto owned = [&](int64_t line) -> Range {
+      const int64_t start = piece.offset + line * stride;
+      return {std::clamp<int64_t>(own.begin - start, 0, length),
+              std::clamp<int64_t>(own.end - start, 0, length)};
+    };
+    for (int64_t line = 0; line < lines;) {
+      const Range part = owned(line);
+      int64_t end = line + 1;
+      while (end < lines && owned(end) == part) ++end;
+      if (part.size() > 0) {
+        const Range across = {line, end};
+        const Range &row = by_rows ? across : part, &col = by_rows ? part : across;
+        slices.push_back({{piece.name,
+                           piece.rows,
+                           piece.cols,
+                           {piece.row.begin + row.begin, piece.row.begin + row.end},
+                           {piece.col.begin + col.begin, piece.col.begin + col.end}},
+                          true,
+                          piece.offset + row.begin * piece.row_stride + col.begin * piece.col_stride,
+                          piece.row_stride,
+                          piece.col_stride});
+      }
+      line = end;
+    }
+  }
+  return slices;
 }
 
 ModelView ParameterLayout::View(const Matrix& matrices, const Matrix& vectors) const {

@@ -20,6 +20,7 @@
 
 #include "worker/backend/tensor.h"
 #include "worker/model/config.h"
+#include "worker/model/tensor_slice.h"
 #include "worker/ring/attention.h"
 #include "worker/ring/mlp.h"
 #include "worker/ring/partition.h"
@@ -34,6 +35,13 @@ struct Piece {
   int64_t rows = 0, cols = 0;  // of the whole; a vector is [1, size]
   Range row, col;
   bool matrix = true;  // in the matrix arena; otherwise in the vector arena
+  int64_t offset = 0, row_stride = 0, col_stride = 1;
+};
+
+/// A slice and where it stands: element (i, j) of it at offset + i * row_stride + j * col_stride of its arena.
+struct ArenaSlice {
+  TensorSlice slice;
+  bool matrix = true;
   int64_t offset = 0, row_stride = 0, col_stride = 1;
 };
 
@@ -58,6 +66,9 @@ class ParameterLayout {
   int64_t vector_size() const { return vector_size_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   const std::vector<HeadGroup>& groups() const { return groups_; }
+
+  /// Elements [own.begin, own.end) of the matrix arena as rectangles of logical tensors, and, where asked for, the vectors.
+  std::vector<ArenaSlice> Slices(Range own, bool vectors) const;
 
   /// The parts of a pair of arenas, flat [1, matrix_size()] and [1, vector_size()].
   ModelView View(const Matrix& matrices, const Matrix& vectors) const;

@@ -9,6 +9,12 @@ namespace metp {
 
 namespace {
 
+HostState::Part PartOf(Parameters::What what) {
+  return what == Parameters::kMasters        ? HostState::Part::kMasters
+         : what == Parameters::kFirstMoments ? HostState::Part::kFirstMoments
+                                             : HostState::Part::kSecondMoments;
+}
+
 bool ComputesInF32(const Backend& backend) { return backend.activation() == DType::kF32; }
 
 /// SplitMix64's output function: a bijection that spreads every input bit (Steele, Lea, Flood 2014).
@@ -87,9 +93,9 @@ void Parameters::Update(const AdamWStep& matrices, const AdamWStep& vectors) {
 
 void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t)>& value) {
   if (!backend_.holds_data()) return;
-  std::vector<float> matrices(layout_.matrix_size()), vectors(layout_.vector_size());
+  Copy whole{std::vector<float>(layout_.matrix_size()), std::vector<float>(layout_.vector_size())};
   for (const Piece& piece : layout_.pieces()) {
-    float* at = (piece.matrix ? matrices : vectors).data() + piece.offset;
+    float* at = (piece.matrix ? whole.matrices : whole.vectors).data() + piece.offset;
     for (int64_t i = 0; i < piece.row.size(); ++i) {
       for (int64_t j = 0; j < piece.col.size(); ++j) {
         at[i * piece.row_stride + j * piece.col_stride] =
@@ -97,8 +103,23 @@ void Parameters::Import(const std::function<float(const Piece&, int64_t, int64_t
       }
     }
   }
-  backend_.CopyFromHost(vectors.data(), vectors_[kMasters]);
-  ImportMatrices(matrices.data());
+  SetMasters(whole);
+}
+
+void Parameters::SetMasters(const Copy& whole) {
+  if (!backend_.holds_data()) return;
+  backend_.CopyFromHost(whole.vectors.data(), vectors_[kMasters]);
+  ImportMatrices(whole.matrices.data());
+}
+
+void Parameters::SetMoments(What what, const Copy& own) {
+  if (!backend_.holds_data()) return;
+  backend_.CopyFromHost(own.vectors.data(), vectors_[what]);
+  if (host_) {
+    host_->Import(PartOf(what), own.matrices.data());
+  } else {
+    backend_.CopyFromHost(own.matrices.data(), state_[what]);
+  }
 }
 
 void Parameters::ImportMatrices(const float* values) {
@@ -113,27 +134,30 @@ void Parameters::ImportMatrices(const float* values) {
     }
   }
   if (host_) {
-    host_->Import(values + own_.begin);
+    host_->Import(HostState::Part::kMasters, values + own_.begin);
   } else if (!ComputesInF32(backend_)) {
     backend_.CopyFromHost(values + own_.begin, state_[kMasters]);
   }
 }
 
-void Parameters::Export(What what,
-                        const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const {
-  std::vector<float> matrices(own_.size()), vectors(layout_.vector_size());
-  backend_.CopyToHost(vectors_[what], vectors.data());
+Parameters::Copy Parameters::CopyOf(What what) const {
+  Copy copy{std::vector<float>(own_.size()), std::vector<float>(layout_.vector_size())};
+  if (!backend_.holds_data()) return copy;
+  backend_.CopyToHost(vectors_[what], copy.vectors.data());
   if (what == kGradients) {
-    backend_.CopyToHost(Own(gradients_), matrices.data());
+    backend_.CopyToHost(Own(gradients_), copy.matrices.data());
   } else if (host_) {
-    host_->Export(what == kMasters        ? HostState::Part::kMasters
-                  : what == kFirstMoments ? HostState::Part::kFirstMoments
-                                          : HostState::Part::kSecondMoments,
-                  matrices.data());
+    host_->Export(PartOf(what), copy.matrices.data());
   } else {
     const bool are_weights = what == kMasters && ComputesInF32(backend_);
-    backend_.CopyToHost(are_weights ? Own(weights_) : state_[what].view(), matrices.data());
+    backend_.CopyToHost(are_weights ? Own(weights_) : state_[what].view(), copy.matrices.data());
   }
+  return copy;
+}
+
+void Parameters::Export(What what,
+                        const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const {
+  const auto [matrices, vectors] = CopyOf(what);
   for (const Piece& piece : layout_.pieces()) {
     for (int64_t i = 0; i < piece.row.size(); ++i) {
       for (int64_t j = 0; j < piece.col.size(); ++j) {

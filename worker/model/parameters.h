@@ -42,6 +42,15 @@ class Parameters {
   /// Sets every weight to value(piece, i, j), (i, j) counting over the whole logical tensor.
   void Import(const std::function<float(const Piece&, int64_t, int64_t)>& value);
   enum What { kMasters, kGradients, kFirstMoments, kSecondMoments };
+  /// Copies of the own elements and of the vectors, [own().size()] and [layout().vector_size()], in host memory; and
+  /// back. Masters are set for the rank's whole share, [layout().matrix_size()]: compute reads all of it. Nothing on a
+  /// backend that holds no data.
+  struct Copy {
+    std::vector<float> matrices, vectors;
+  };
+  Copy CopyOf(What what) const;
+  void SetMasters(const Copy& whole);
+  void SetMoments(What what, const Copy& own);
   /// Reads the own elements and the vectors back: visit(piece, i, j, value) for each.
   void Export(What what, const std::function<void(const Piece&, int64_t, int64_t, float)>& visit) const;
 

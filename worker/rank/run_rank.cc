@@ -1,11 +1,14 @@
 #include "worker/rank/run_rank.h"
 
 #include <algorithm>
+#include <iostream>
 #include <new>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
+#include "worker/model/config.h"
+#include "worker/rank/checkpoints.h"
 #include "worker/rank/trainer.h"
 
 namespace metp {
@@ -19,13 +22,26 @@ absl::Status Barrier(const RankRings& rings) {
 
 absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings& rings,
                                      const Dataset& dataset, const OnStep& on_step) {
+  const int p = start.plan().degree();
+  Checkpoints checkpoints(RealFileSystem(), start, rings, [&](const std::string& text) {
+    std::cerr << "rank " << start.rank() << ": " << text << std::endl;
+  });
+  METP_ASSIGN_OR_RETURN(const int resumed,
+                        checkpoints.Choose(ParameterLayout(MakeModelConfig(start.job().model()), p,
+                                                           start.rank() % p, start.plan().head_groups())));
   MemoryLedger ledger;
   const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
   METP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Trainer> trainer,
       Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
+  METP_RETURN_IF_ERROR(checkpoints.Load(trainer->parameters()));
+  trainer->ResumeAfter(resumed);
   while (!trainer->done()) {
-    METP_ASSIGN_OR_RETURN(const v1::StepReport report, trainer->Step());
+    METP_ASSIGN_OR_RETURN(v1::StepReport report, trainer->Step());
+    METP_ASSIGN_OR_RETURN(const double seconds,
+                          checkpoints.AfterStep(trainer->step(), trainer->done(), trainer->parameters()));
+    report.set_checkpoint_seconds(seconds);
+    report.set_step_seconds(report.step_seconds() + seconds);
     on_step(report);
   }
   v1::RankResult result;

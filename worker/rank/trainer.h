@@ -3,6 +3,7 @@
 // The training loop of one rank: data in, one optimizer step at a time, a report of each out. Belongs to the
 // rank's compute thread.
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,11 @@
 #include "worker/model/transformer.h"
 
 namespace metp {
+
+/// The step after which a run ends.
+inline int LastStep(const v1::TrainSpec& train) {
+  return train.has_stop_after() ? std::min(train.steps(), train.stop_after()) : train.steps();
+}
 
 class Trainer {
  public:
@@ -34,7 +40,10 @@ class Trainer {
 
   /// Steps done so far.
   int step() const { return step_; }
-  bool done() const { return step_ >= job_.train().steps(); }
+  bool done() const { return step_ >= LastStep(job_.train()); }
+  /// Goes on after `step`, whose state the parameters have been given.
+  void ResumeAfter(int step) { step_ = step; }
+  Parameters& parameters() { return parameters_; }
 
   /// Runs the next optimizer step, all ranks together. The error of a broken ring or of a full device as it
   /// came; DataLoss, naming the step, where the loss or the gradient norm is not finite: weights are left as

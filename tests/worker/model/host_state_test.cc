@@ -36,7 +36,7 @@ TEST_P(HostStateTest, UpdatesAsTheDeviceDoes) {
   const std::vector<float> first = Wave(n, 0), nothing(n, 0);
   const Tensor w = Upload(first), m = Upload(nothing), v = Upload(nothing), weights = Upload(first);
   HostState state(*backend_, n, /*shard_elements=*/96);
-  state.Import(first.data());
+  state.Import(HostState::Part::kMasters, first.data());
   for (int step = 1; step <= 5; ++step) {
     AdamWStep update;
     update.learning_rate = 0.01f;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "worker/backend/backend.h"
@@ -72,6 +73,41 @@ TEST(InitializeWeights, GivesTheSameValuesForAnyDegreeAndHeadGroups) {
         EXPECT_EQ(at->second, value) << piece.name << " " << i << " " << j << " p " << p;
         EXPECT_TRUE(inserted || p > 1);
       });
+    }
+  }
+}
+
+TEST(ParameterLayout, SlicesCutAnyRunOfTheArenaIntoRectanglesThatHaveItsElementsOnce) {
+  for (const auto& [llama, p] : {std::pair{true, 1}, {false, 2}, {true, 3}, {false, 3}}) {
+    const ParameterLayout layout(Config(llama), p, p - 1, 2);
+    for (int parts : {1, 2, 7}) {
+      std::vector<int> seen(layout.matrix_size(), 0);
+      std::vector<int> vectors(layout.vector_size(), 0);
+      for (int part = 0; part < parts; ++part) {
+        const Range own = Part(layout.matrix_size(), parts, part);
+        for (const ArenaSlice& place : layout.Slices(own, part == 0)) {
+          // The piece that has this element says the same place.
+          for (int64_t i = 0; i < place.slice.row.size(); ++i) {
+            for (int64_t j = 0; j < place.slice.col.size(); ++j) {
+              const int64_t at = place.offset + i * place.row_stride + j * place.col_stride;
+              ++(place.matrix ? seen : vectors)[at];
+              EXPECT_TRUE(!place.matrix || (own.begin <= at && at < own.end));
+            }
+          }
+          const bool known =
+              std::any_of(layout.pieces().begin(), layout.pieces().end(), [&](const Piece& piece) {
+                return piece.name == place.slice.name && piece.matrix == place.matrix &&
+                       piece.row.begin <= place.slice.row.begin && place.slice.row.end <= piece.row.end &&
+                       piece.col.begin <= place.slice.col.begin && place.slice.col.end <= piece.col.end &&
+                       piece.offset + (place.slice.row.begin - piece.row.begin) * piece.row_stride +
+                               (place.slice.col.begin - piece.col.begin) * piece.col_stride ==
+                           place.offset;
+              });
+          EXPECT_TRUE(known) << place.slice.name;
+        }
+      }
+      EXPECT_EQ(seen, std::vector<int>(layout.matrix_size(), 1));
+      EXPECT_EQ(vectors, std::vector<int>(layout.vector_size(), 1));
     }
   }
 }

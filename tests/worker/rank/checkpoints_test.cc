@@ -1,0 +1,170 @@
+// A run that is interrupted and goes on from its checkpoint has the losses that it would have had anyway.
+
+#include "worker/rank/checkpoints.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "proto/support/job_file.h"
+#include "tests/support/local_ranks.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "worker/model/plan.h"
+
+namespace metp::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream text(folder_.path() + "/text.txt");
+    for (int i = 0; i < 300; ++i) text << "line " << i << " of a text to be learnt by heart\n";
+  }
+  v1::JobSpec Job(const std::vector<std::string>& overrides) {
+    const std::string yaml =
+        "name: small\n"
+        "model: {family: gpt2, layers: 2, hidden: 24, heads: 6, ffn: 40}\n"
+        "data: {source: " +
+        folder_.path() +
+        "/text.txt, sequence_length: 64}\n"
+        "train: {steps: 8, sequences_per_step: 6, learning_rate: 1e-2, warmup_steps: 2}\n"
+        "checkpoint: {directory: " +
+        folder_.path() + "/checkpoints, every_steps: 2, keep: 2}\n";
+    const auto job = ParseJob(yaml, "small.yaml", overrides);
+    EXPECT_THAT(job, IsOk());
+    return *job;
+  }
+
+  struct Result {
+    std::map<int, double> losses;  // by step, as rank 0 reports them
+    std::vector<absl::Status> ends;
+  };
+  Result Run(const std::vector<std::string>& overrides) {
+    const v1::JobSpec job = Job(overrides);
+    const v1::Plan plan = ResolvePlan(job);
+    const auto dataset = Dataset::Open(job);
+    EXPECT_THAT(dataset, IsOk());
+    Result result;
+    result.ends.resize(RanksOf(plan));
+    RunLocalRings(plan.degree(), RingsOf(plan), [&](int rank, Communicator& ring, Communicator* across) {
+      v1::RankStart start;
+      *start.mutable_job() = job;
+      *start.mutable_plan() = plan;
+      start.set_rank(rank);
+      start.set_threads(1);
+      result.ends[rank] = RunRank(start, {ring, across}, **dataset, [&](const v1::StepReport& report) {
+                            if (rank != 0) return;
+                            EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
+                          }).status();
+    });
+    return result;
+  }
+  Result Good(const std::vector<std::string>& overrides) {
+    Result result = Run(overrides);
+    for (const absl::Status& end : result.ends) EXPECT_THAT(end, IsOk());
+    return result;
+  }
+  /// The first three steps, and what follows in a run of its own.
+  std::map<int, double> InTwo(std::vector<std::string> first, const std::vector<std::string>& second) {
+    std::filesystem::remove_all(folder_.path() + "/checkpoints");
+    first.push_back("train.stop_after=3");
+    std::map<int, double> losses = Good(first).losses;
+    EXPECT_EQ(losses.size(), 3u);
+    const std::map<int, double> more = Good(second).losses;
+    EXPECT_EQ(more.begin()->first, 4);
+    losses.insert(more.begin(), more.end());
+    return losses;
+  }
+  std::vector<std::string> Folders() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/checkpoints"))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(CheckpointsTest, AnInterruptedRunHasTheSameLossesBitForBit) {
+  const std::map<int, double> whole = Good({"parallel.degree=2", "checkpoint.resume=none"}).losses;
+  ASSERT_EQ(whole.size(), 8u);
+  EXPECT_EQ(InTwo({"parallel.degree=2"}, {"parallel.degree=2"}), whole);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000006", "step-00000008"}));
+}
+
+TEST_F(CheckpointsTest, AnyRanksGoOnFromAnyOthers) {
+  const std::map<int, double> whole = Good({"parallel.degree=1", "checkpoint.resume=none"}).losses;
+  const std::vector<std::vector<std::string>> cuts = {
+      {"parallel.degree=3"},
+      {"parallel.degree=2", "parallel.rings=3"},
+      {"parallel.degree=4", "parallel.head_groups=1", "parallel.offload=optimizer"},
+      {"parallel.degree=1", "parallel.rings=2", "parallel.offload=[activations, optimizer]"}};
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const std::map<int, double> losses = InTwo(cuts[i], cuts[(i + 1) % cuts.size()]);
+    ASSERT_EQ(losses.size(), 8u) << i;
+    for (const auto& [step, loss] : losses)
+      EXPECT_NEAR(loss, whole.at(step), 2e-4) << "cut " << i << ", step " << step;
+  }
+}
+
+TEST_F(CheckpointsTest, ARunThatWasDoneDoesNothingMore) {
+  Good({"train.stop_after=3"});
+  EXPECT_TRUE(Good({"train.stop_after=3"}).losses.empty());
+}
+
+TEST_F(CheckpointsTest, ABrokenOneIsPassedOverForTheOneBefore) {
+  const std::map<int, double> whole = Good({"parallel.degree=2", "train.stop_after=4"}).losses;
+  const std::string shard = folder_.path() + "/checkpoints/step-00000004/shard-00001-of-00002.safetensors";
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  const Result again = Good({"parallel.degree=2", "train.stop_after=4"});
+  ASSERT_EQ(again.losses.size(), 2u);  // from step 2 on
+  for (const auto& [step, loss] : again.losses) EXPECT_EQ(loss, whole.at(step));
+}
+
+TEST_F(CheckpointsTest, TheOneThatTheJobNamesMustBeGood) {
+  Good({"parallel.degree=2", "train.stop_after=4"});
+  const std::string folder = folder_.path() + "/checkpoints/step-00000002";
+  EXPECT_EQ(Good({"checkpoint.resume=" + folder, "train.stop_after=4"}).losses.begin()->first, 3);
+  for (const absl::Status& end : Run({"checkpoint.resume=" + folder + "0", "parallel.degree=2"}).ends)
+    EXPECT_THAT(end, StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(CheckpointsTest, OfAnotherModelOrAnotherOrderOfTheDataIsRefused) {
+  Good({"train.stop_after=2"});
+  // A rank that has said so leaves, and its neighbours may hear it from it.
+  int refused = 0;
+  for (const absl::Status& end : Run({"model.ffn=48", "parallel.degree=3"}).ends) {
+    EXPECT_THAT(std::string(end.message()),
+                HasSubstr("tensor l0.w1 is [24, 40], and in the job's model [24, 48]"));
+    refused += absl::IsFailedPrecondition(end) ? 1 : 0;
+  }
+  EXPECT_GT(refused, 0);
+  for (const absl::Status& end : Run({"train.sequences_per_step=4"}).ends)
+    EXPECT_THAT(end,
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("(train.sequences_per_step)")));
+}
+
+TEST_F(CheckpointsTest, WhatIsOfALaterStepIsSetAside) {
+  const std::map<int, double> whole = Good({"train.stop_after=6"}).losses;
+  const std::string second = folder_.path() + "/checkpoints/step-00000004";
+  const std::map<int, double> again = Good({"checkpoint.resume=" + second, "train.stop_after=6"}).losses;
+  EXPECT_EQ(again, (std::map<int, double>{{5, whole.at(5)}, {6, whole.at(6)}}));
+  EXPECT_EQ(Folders(),
+            (std::vector<std::string>{"step-00000004", "step-00000006", "step-00000006.abandoned"}));
+  EXPECT_EQ(Good({"checkpoint.resume=none", "train.stop_after=6"}).losses, whole);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000004", "step-00000004.abandoned", "step-00000006",
+                                                 "step-00000006.abandoned", "step-00000006.abandoned-2"}));
+}
+
+TEST_F(CheckpointsTest, AFolderThatCannotBeWrittenDoesNotStopTraining) {
+  std::ofstream(folder_.path() + "/checkpoints") << "a file";
+  EXPECT_EQ(Good({"parallel.degree=2", "checkpoint.resume=none"}).losses.size(), 8u);
+}
+
+}  // namespace
+}  // namespace metp::testing

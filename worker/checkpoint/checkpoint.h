@@ -1,0 +1,98 @@
+#pragma once
+
+// A checkpoint: everything that training needs to go on, under the tensors' own names and shapes, whatever number of ranks
+// wrote it and whatever number reads it.
+//
+//     DIRECTORY/step-00000120/            complete; while it is written step-00000120.partial
+//         shard-00000-of-00004.safetensors    one for each rank: its slices of master weights and both moments, fp32
+//         manifest.json                       written last: format, step, job, plan; files with size and CRC-32; of every
+//                                             tensor its shape and which slice of it stands where
+//
+// In a shard a slice is a tensor "master/l0.wq/0:64/0:128" (rows and columns of the whole), "first_moment/..." or
+// "second_moment/...". Writing: every rank writes and synchronises its shard, and leaves what is in it beside it; when all
+// have, one gathers that into the manifest, synchronises, and renames the folder, once. So a folder without .partial is
+// complete, unless the disk lied, which the checksums find.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "metp/v1/job.pb.h"
+#include "metp/v1/plan.pb.h"
+#include "worker/checkpoint/file_system.h"
+#include "worker/model/tensor_slice.h"
+
+namespace metp {
+
+enum class StateKind { kMaster, kFirstMoment, kSecondMoment };
+inline constexpr StateKind kStateKinds[] = {StateKind::kMaster, StateKind::kFirstMoment,
+                                            StateKind::kSecondMoment};
+
+/// What a rank hands over: slice i's values of a kind, row-major, to `to` [row.size() * col.size()].
+class SliceSource {
+ public:
+  virtual ~SliceSource() = default;
+  virtual const std::vector<TensorSlice>& slices() const = 0;
+  virtual void Get(size_t i, StateKind kind, float* to) const = 0;
+};
+
+/// Where a checkpoint of a step is, complete or not.
+std::string CheckpointFolder(const std::string& directory, int step);
+std::string PartialFolder(const std::string& directory, int step);
+
+/// Writes the shard of `rank` of `ranks` into the partial folder, which must be there.
+absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,
+                        const SliceSource& source);
+
+/// Makes a checkpoint of the shards that all `ranks` have written, then removes all but the `keep` newest complete ones, and
+/// what earlier attempts left unfinished.
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks, int keep,
+                              const v1::JobSpec& job, const v1::Plan& plan);
+
+/// Steps of the folders that look complete, newest first.
+absl::StatusOr<std::vector<int>> CompleteCheckpoints(FileSystem& files, const std::string& directory);
+
+/// Gives the checkpoints of later steps other names (step-00000120.abandoned), so that training that starts again after
+/// `step` neither goes on from them nor stumbles over them. They are never removed.
+absl::Status SetLaterAside(FileSystem& files, const std::string& directory, int step);
+
+class CheckpointReader {
+ public:
+  /// Reads the manifest and verifies every file against its size and checksum. NotFound: no such checkpoint. DataLoss: a file
+  /// is missing, truncated or altered, naming it. FailedPrecondition: of a format that this version does not know.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files, const std::string& folder);
+
+  int step() const { return step_; }
+  int64_t sequences() const { return sequences_; }  // read so far
+  const std::string& folder() const { return folder_; }
+  /// FailedPrecondition unless the checkpoint has exactly these tensors, by name and whole shape: the first difference, both
+  /// sides named.
+  absl::Status Check(const std::vector<TensorSlice>& slices, bool all_names) const;
+  /// A slice's values, row-major. DataLoss: not all of them are there.
+  absl::Status Read(const TensorSlice& slice, StateKind kind, float* to) const;
+
+ private:
+  struct Part {
+    size_t file = 0;
+    Range row, col;
+    size_t offset[3] = {};  // of its values in the file, by kind
+  };
+  struct Tensor {
+    int64_t rows = 0, cols = 0;
+    std::vector<Part> parts;
+  };
+  CheckpointReader() = default;
+
+  std::string folder_;
+  int step_ = 0;
+  int64_t sequences_ = 0;
+  std::vector<std::unique_ptr<FileBytes>> files_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace metp

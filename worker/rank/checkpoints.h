@@ -1,0 +1,73 @@
+#pragma once
+
+// A rank's part in the checkpoints of its job: what training goes on from, and what it leaves behind. All ranks call the
+// same methods after the same steps; what must be decided together is, by all-reduces of a few numbers.
+//
+// A checkpoint is a copy of the state, made between two steps, that a thread of its own writes while training goes on. It
+// becomes complete after a later step, once every rank has written its shard. One that cannot be written is given up and
+// said so; training goes on.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "metp/v1/rank.pb.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/model/parameters.h"
+#include "worker/rank/run_rank.h"
+
+namespace metp {
+
+class Checkpoints {
+ public:
+  /// `log` takes sentences for people. `start`'s job has a checkpoint section, or nothing is ever done. All must outlive
+  /// this.
+  Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings,
+              std::function<void(const std::string&)> log);
+  /// Waits for the thread; what it wrote and nobody completed stays as an unfinished folder.
+  ~Checkpoints();
+
+  /// Chooses what to go on from, before anything is allocated; 0: nothing. Broken ones are passed over, and said so;
+  /// whatever is of a later step is set aside.
+  /// FailedPrecondition: it is of another model or another order of the data, naming both sides; NotFound or DataLoss: the
+  /// one that the job names is not there, or broken.
+  absl::StatusOr<int> Choose(const ParameterLayout& layout);
+  /// The state that was chosen.
+  absl::Status Load(Parameters& parameters);
+
+  /// After every step; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
+  /// still. An error only of the ring.
+  absl::StatusOr<double> AfterStep(int step, bool last, const Parameters& parameters);
+
+ private:
+  struct Writing {
+    int step = 0;
+    std::thread thread;
+    std::atomic<bool> done = false;
+    absl::Status status;  // once done
+  };
+  absl::StatusOr<int> Search(const ParameterLayout& layout);
+  /// Sums over all ranks.
+  absl::Status Sum(double& a, double& b);
+  /// `verdict`: what all ranks go by: OK if all are, otherwise the own error, or that another rank has one.
+  absl::Status Verdict(const absl::Status& mine, absl::Status& verdict);
+  /// False: it was given up.
+  absl::StatusOr<bool> Begin(int step, const Parameters& parameters);
+  /// Completes what all ranks have written, or gives it up; `wait`: until they have.
+  absl::Status Finish(bool wait);
+
+  FileSystem& files_;
+  const v1::RankStart& start_;
+  const RankRings& rings_;
+  const std::function<void(const std::string&)> log_;
+  const int ranks_;
+  std::unique_ptr<CheckpointReader> chosen_;
+  std::unique_ptr<Writing> writing_;
+  int last_begun_ = 0;
+};
+
+}  // namespace metp

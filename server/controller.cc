@@ -1,6 +1,7 @@
 #include "server/controller.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,19 +65,23 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
   if (const std::string error = NameError(hello.name()); !error.empty()) {
     return absl::InvalidArgumentError("the worker's name: " + error);
   }
-  METP_RETURN_IF_ERROR(Remember(hello));
   METP_ASSIGN_OR_RETURN(const Registry::Connected connected, workers_.Connect(hello, std::move(link)));
   const std::string& name = hello.name();
   if (connected.replaced != nullptr) {
     connected.replaced->Close(
         absl::AbortedError("this session was replaced by a newer one of the same worker"));
   }
+  // First its old ranks, then the new daemon's name for itself: a coordinator that dies between the two finds out again.
+  if (connected.restarted)
+    RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"), EndKind::kDeath);
+  if (const absl::Status written = Remember(hello); !written.ok()) {
+    workers_.Disconnect(connected.session);
+    return written;
+  }
   v1::ToWorker welcome;
   welcome.mutable_welcome()->set_acknowledged(connected.acknowledged);
   workers_.Send(name, std::move(welcome));
 
-  if (connected.restarted)
-    RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"), EndKind::kDeath);
   for (const LiveRank& rank : jobs_.LiveRanks()) {
     if (rank.worker != name) continue;
     const bool there = Names(hello, rank.attempt, rank.rank);
@@ -217,12 +222,25 @@ absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEn
 void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told) {
   for (const LiveRank& rank : jobs_.LiveRanks()) {
     if (rank.worker != worker) continue;
-    // If the store refuses, the rank stays and the next look at this worker (its return, or its lease) tries
-    // again.
-    Gone(rank.attempt, rank.rank,
-         {rank.stop_sent ? if_told : EndKind::kDeath,
-          absl::StrCat("rank ", rank.rank, " on worker ", worker, ": ", why)})
-        .IgnoreError();
+    const absl::Status gone = Gone(rank.attempt, rank.rank,
+                                   {rank.stop_sent ? if_told : EndKind::kDeath,
+                                    absl::StrCat("rank ", rank.rank, " on worker ", worker, ": ", why)});
+    if (!gone.ok()) overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told};  // the store refuses
+  }
+}
+
+void Controller::RetryOverdue() {
+  if (overdue_.empty()) return;
+  const auto overdue = std::exchange(overdue_, {});
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    const auto found = overdue.find({rank.attempt, rank.rank});
+    if (found == overdue.end()) continue;
+    const Overdue& end = found->second;
+    const absl::Status gone =
+        Gone(rank.attempt, rank.rank,
+             {rank.stop_sent ? end.if_told : EndKind::kDeath,
+              absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
+    if (!gone.ok()) overdue_[found->first] = end;
   }
 }
 
@@ -249,7 +267,12 @@ void Controller::Load(const StoredState& state) {
   jobs_.Load(state);
   workers_.Load(state.workers);
   for (const v1::WorkerHello& hello : state.workers) remembered_[hello.name()] = hello.SerializeAsString();
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (!workers_.Knows(rank.worker))
+      overdue_[{rank.attempt, rank.rank}] = {rank.worker, "its worker has left", EndKind::kDeath};
+  }
   for (const StoredJob& job : state.jobs) {
+    if (IsTerminal(job.record.status().state())) continue;
     std::vector<RendezvousTable::Answer> nobody;
     for (const auto& [key, value] : job.record.rendezvous())
       rendezvous_.Put(job.record.status().attempt(), key, value, nobody).IgnoreError();
@@ -270,17 +293,31 @@ void Controller::Tick() {
   for (const auto& [worker, why] : workers_.Expire()) {
     RanksAreGone(worker, why, EndKind::kDeath);
   }
+  RetryOverdue();
   for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
   scheduler_.Tick();
-  if (const std::vector<std::string> names = workers_.TakeForgotten(); !names.empty()) {
+  std::vector<std::string> names = workers_.TakeForgotten();
+  std::erase_if(names, [&](const std::string& name) { return workers_.Knows(name); });  // back already
+  if (!names.empty()) {
     for (const std::string& name : names) remembered_.erase(name);
-    store_.Write({.workers_gone = names})
-        .IgnoreError();  // one that stays is suspected and lost at the next start
+    // One that stays in the store is suspected and lost at the next start.
+    store_.Write({.workers_gone = names}).IgnoreError();
   }
-  const bool written = jobs_.Flush().ok();
-  workers_.Acknowledge(written);
+  const absl::Status written = jobs_.Flush();
+  workers_.Acknowledge(written.ok());
+  if (written.ok() == store_refuses_) {  // it has changed
+    store_refuses_ = !written.ok();
+    std::fprintf(
+        stderr, "metp-coordinator: %s\n",
+        store_refuses_
+            ? absl::StrCat("the store takes no changes, so workers are not told that their reports were "
+                           "taken: ",
+                           std::string(written.message()))
+                  .c_str()
+            : "the store takes changes again");
+  }
   write_again_.reset();
-  if (!written) write_again_ = clock_.Now() + kWriteAgain;
+  if (store_refuses_ || !overdue_.empty()) write_again_ = clock_.Now() + kWriteAgain;
 }
 
 std::optional<Clock::Time> Controller::NextDeadline() const {

@@ -82,6 +82,8 @@ class Controller {
   /// `if_told`: what it counts as for ranks that had been told to stop. A worker that is lost or was
   /// restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
   void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told);
+  /// Ends that the store did not take.
+  void RetryOverdue();
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);
 
@@ -91,6 +93,12 @@ class Controller {
   const Clock& clock_;
   std::map<std::string, std::string> remembered_;  // hellos as the store has them, by name
   std::optional<Clock::Time> write_again_;         // the store has refused a write
+  bool store_refuses_ = false;
+  struct Overdue {
+    std::string worker, why;
+    EndKind if_told = EndKind::kDeath;
+  };
+  std::map<Registry::RankId, Overdue> overdue_;  // ends of ranks whose worker is gone, not written yet
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
 };

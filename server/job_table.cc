@@ -216,6 +216,7 @@ absl::Status JobTable::RankGone(const std::string& attempt, int rank, const Rank
     if (cause.has_value() && !(stop.has_value() && stop->cancel)) next.set_cause(cause->message);
     if (CountGone(status) == status.ranks_size()) {
       status.set_stopping(false);
+      next.clear_rendezvous();
       *status.mutable_finished() = TimeStamp(clock_);
       if (!cause.has_value()) {
         status.set_state(v1::JobStatus::SUCCEEDED);

@@ -58,6 +58,7 @@ enum class EndKind {
   kError,        // says what went wrong with itself
   kDeath,        // said nothing
 };
+inline constexpr char kDoneEnd[] = "done";  // the message of kDone
 struct RankEnd {
   EndKind kind = EndKind::kDone;
   std::string message;  // full sentence: "rank 2 on worker cpu-3: killed by signal 9 (SIGKILL)"

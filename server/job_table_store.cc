@@ -39,6 +39,10 @@ void JobTable::Load(const StoredState& state) {
     if (record.status().stopping() && !IsTerminal(record.status().state())) {
       job->stop = Stop{.cancel = record.cancel_requested(), .at = clock_.Now()};
       if (!record.cancel_requested()) job->cause = RankEnd{EndKind::kError, record.cause()};
+      for (const v1::RankStatus& rank : record.status().ranks()) {  // stopped before: the job was not done
+        const bool stopped = rank.state() == v1::RankStatus::GONE && rank.end() != kDoneEnd;
+        if (record.cancel_requested() && stopped) job->cause = RankEnd{EndKind::kStopped, rank.end()};
+      }
     }
     by_id_[record.status().id()] = job.get();
     by_request_[record.request_id()] = job.get();

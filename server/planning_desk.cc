@@ -18,6 +18,8 @@ std::string KeyOf(const v1::JobSpec& job, const Workers& workers) {
   shape.clear_name();
   shape.mutable_data()->clear_source();
   shape.mutable_train()->clear_steps();
+  shape.mutable_train()->clear_stop_after();
+  shape.clear_checkpoint();
   return absl::StrCat(workers.count, " ", workers.profiled, " ", absl::StrJoin(workers.memory_bytes, ","),
                       "\n", workers.profile ? workers.profile->SerializeAsString() : "", "\n",
                       shape.SerializeAsString());

@@ -16,7 +16,7 @@ bool IsConsequence(absl::StatusCode code) {
 
 RankEnd Explain(const std::string& worker, int rank, const v1::RankEnded& ended) {
   const std::string who = absl::StrCat("rank ", rank, " on worker ", worker, ": ");
-  if (ended.has_result() && ended.result().code() == 0 && ended.clean()) return {EndKind::kDone, "done"};
+  if (ended.has_result() && ended.result().code() == 0 && ended.clean()) return {EndKind::kDone, kDoneEnd};
   if (ended.has_result() && ended.result().code() != 0) {
     const auto code = static_cast<absl::StatusCode>(ended.result().code());
     const std::string what =

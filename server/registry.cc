@@ -262,6 +262,11 @@ void Registry::SetLink(const std::string& worker, const v1::Link& link, bool acr
   links.push_back(link);
 }
 
+bool Registry::Knows(const std::string& worker) const {
+  MutexLock lock(mutex_);
+  return workers_.count(worker) > 0;
+}
+
 std::string Registry::NodeOf(const std::string& worker) const {
   MutexLock lock(mutex_);
   const auto found = workers_.find(worker);

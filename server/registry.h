@@ -94,6 +94,7 @@ class Registry {
   /// A rank on `worker` measured its links to the ring's neighbours: they go into its profile, as links inside the node
   /// or, `across_nodes`, between nodes: the best of the last few.
   void SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) METP_EXCLUDES(mutex_);
+  bool Knows(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// The node of a worker; empty: not known.
   std::string NodeOf(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).

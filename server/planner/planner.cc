@@ -189,9 +189,11 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
   const Costed smallest = *std::min_element(all.rbegin(), all.rend(), [](const Costed& a, const Costed& b) {
     return a.first.peak_bytes < b.first.peak_bytes;
   });
-  std::erase_if(all, [&](const Costed& plan) {
-    return plan.first.at_least || !Fits(plan.first, plan.second, profile);
-  });
+  std::erase_if(all, [&](const Costed& plan) { return !Fits(plan.first, plan.second, profile); });
+  const auto unknown =
+      std::find_if(all.begin(), all.end(), [](const Costed& plan) { return plan.first.at_least; });
+  const bool too_long = unknown != all.end();  // to simulate: it may fit, or not
+  std::erase_if(all, [](const Costed& plan) { return plan.first.at_least; });
   std::stable_sort(all.begin(), all.end(), [](const Costed& a, const Costed& b) {
     return a.first.step_seconds < b.first.step_seconds;
   });
@@ -206,6 +208,7 @@ absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfil
     }
     return choice;
   }
+  if (too_long) return absl::CancelledError("no plan that can be simulated within the limits fits");
   return DoesNotFit(job, profile, devices, smallest.second, smallest.first, limits);
 }
 
@@ -262,9 +265,9 @@ absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
     simulated = kernels <= kMostSearched;
   }
   if (simulated) {
-    METP_ASSIGN_OR_RETURN(Choice choice, ChooseOn(job, workers));
-    METP_RETURN_IF_ERROR(CheckWorkers(job, choice.plan, workers));
-    return choice;
+    const absl::StatusOr<Choice> choice = ChooseOn(job, workers);
+    if (choice.ok()) METP_RETURN_IF_ERROR(CheckWorkers(job, choice->plan, workers));
+    if (!absl::IsCancelled(choice.status())) return choice;
   }
   const char* why = workers.profile ? "the step has too many kernels to simulate while you wait"
                                     : "no worker has a device profile";

@@ -43,7 +43,8 @@ struct Choice {
 /// The fastest plan that fits, among all values of what the job leaves to `auto` (degree times rings: up to `devices`); a
 /// note names the runner-up. With require_full_overlap only plans that overlap fully count; FailedPrecondition where
 /// none does. Where none fits ResourceExhausted: what the smallest plan needs, the longest
-/// sequence that would fit, and the cheapest change that makes the job fit.
+/// sequence that would fit, and the cheapest change that makes the job fit. Cancelled: nothing that was simulated within
+/// `limits` fits, and something that was not may.
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,
                                   const SearchLimits& limits = {});
 

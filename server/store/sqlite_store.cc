@@ -179,8 +179,9 @@ absl::Status SqliteStore::Write(const StoreChange& change) {
   METP_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE;"));
   absl::Status status = Apply(change);
   if (status.ok()) status = Execute("COMMIT;");
-  if (!status.ok()) Execute("ROLLBACK;").IgnoreError();  // a commit that failed may have rolled back already
-  return status;
+  if (status.ok()) return status;
+  Execute("ROLLBACK;").IgnoreError();  // a commit that failed may have rolled back already
+  return absl::IsInvalidArgument(status) ? status : absl::UnavailableError(status.message());
 }
 
 absl::Status SqliteStore::Apply(const StoreChange& change) {

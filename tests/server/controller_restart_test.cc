@@ -180,6 +180,54 @@ TEST_F(ControllerRestart, EventsSayWhatHappenedInOrder) {
   EXPECT_EQ(events->at(1).attempt(), job.id() + "/1");
 }
 
+TEST_F(ControllerRestart, AnEndThatTheStoreRefusedIsWrittenLater) {
+  auto workers = Workers(2);
+  const v1::JobStatus job = Running(workers);
+  store_.refuse = true;
+  clock_.Advance(config_.lease + std::chrono::seconds(1));
+  controller_.Tick();  // both are lost, and nobody can be told
+  EXPECT_EQ(State(job.id()), v1::JobStatus::RUNNING);
+  ASSERT_TRUE(controller_.NextDeadline().has_value());
+  EXPECT_LE(*controller_.NextDeadline(), clock_.Now() + std::chrono::seconds(1));
+  store_.refuse = false;
+  controller_.Tick();
+  EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
+  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("is lost"));
+}
+
+TEST_F(ControllerRestart, ARankOfAWorkerThatNobodyKnowsAnyMoreIsGone) {
+  auto workers = Workers(2);
+  const v1::JobStatus job = Running(workers);
+  ASSERT_THAT(store_.Write({.workers_gone = {"cpu-1"}}), IsOk());
+  Restart();
+  EXPECT_TRUE(jobs_.Get(job.id())->stopping());
+  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("its worker has left"));
+}
+
+TEST_F(ControllerRestart, ADaemonThatWasRefusedLeavesNoTrace) {
+  auto workers = Workers(1);
+  const v1::JobStatus job = Submit(1);
+  ASSERT_THAT(Say(workers[0], Started(), job.attempt(), 0), IsOk());
+  Worker twin = workers[0];
+  twin.incarnation = "another";
+  EXPECT_THAT(Connect(twin), StatusIs(absl::StatusCode::kAlreadyExists));
+  Restart();
+  ASSERT_THAT(Connect(workers[0], {{job.attempt(), 0}}), IsOk());
+  EXPECT_EQ(State(job.id()), v1::JobStatus::RUNNING);
+}
+
+TEST_F(ControllerRestart, ACancelledJobStaysCancelled) {
+  auto workers = Workers(2);
+  const v1::JobStatus job = Running(workers);
+  ASSERT_THAT(controller_.Cancel(job.id()), IsOk());
+  controller_.Tick();
+  ASSERT_THAT(Say(workers[0], Ended(false, "exited with code 143", true), job.attempt(), 0), IsOk());
+  Restart();
+  ASSERT_THAT(Connect(workers[1], {{job.attempt(), 1}}), IsOk());
+  ASSERT_THAT(Say(workers[1], Ended(true), job.attempt(), 1), IsOk());
+  EXPECT_EQ(State(job.id()), v1::JobStatus::CANCELLED);
+}
+
 TEST_F(ControllerRestart, AWorkerThatLeavesIsForgotten) {
   auto workers = Workers(2);
   v1::FromWorker leave;

@@ -111,6 +111,18 @@ TEST(PlanOn, RefusesAHugeJobWithoutSimulatingItWhole) {
                                                  ::testing::Not(::testing::HasSubstr("parallel.degree=")))));
 }
 
+TEST(PlanOn, WhatIsTooLongToSimulateIsSplitEvenlyNotRefused) {
+  // One candidate of some 50 million kernels, and memory enough.
+  v1::DeviceProfile profile = Profile("h200");
+  profile.set_memory_bytes(int64_t{1} << 50);
+  const v1::JobSpec job = Llama8B(
+      1 << 20, {"parallel.degree=64", "parallel.head_groups=8", "parallel.tile_rows=16", "model.layers=24"});
+  const auto choice = PlanOn(job, {64, profile, 64});
+  ASSERT_THAT(choice, IsOk());
+  EXPECT_EQ(choice->prediction.profile(), "");
+  EXPECT_THAT(choice->plan.notes(), ::testing::Contains(::testing::HasSubstr("too many kernels")));
+}
+
 TEST(PlanOn, SaysWhatItDidNotKnow) {
   v1::DeviceProfile profile = Profile("h100-80g");
   profile.clear_node_link();

@@ -99,31 +99,20 @@ Json MessageJson(const Message& message) {
   return Json::parse(text);
 }
 
+std::string NameOf(int step) { return absl::StrFormat("step-%08d", step); }
+
 /// The step of a folder's name; nullopt for any other name.
 std::optional<int> StepOf(absl::string_view name) {
   int step = 0;
   if (!absl::StartsWith(name, "step-") || !absl::SimpleAtoi(name.substr(5), &step)) return std::nullopt;
+  if (name != NameOf(step)) return std::nullopt;
   return step;
-}
-
-absl::Status RemoveOld(FileSystem& files, const std::string& directory, int step, int keep) {
-  METP_ASSIGN_OR_RETURN(const std::vector<int> complete, CompleteCheckpoints(files, directory));
-  for (size_t i = static_cast<size_t>(keep); i < complete.size(); ++i)
-    METP_RETURN_IF_ERROR(files.Remove(CheckpointFolder(directory, complete[i])));
-  METP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
-  for (const std::string& name : names) {
-    if (!absl::EndsWith(name, kPartial)) continue;
-    const std::optional<int> of =
-        StepOf(absl::string_view(name).substr(0, name.size() - std::strlen(kPartial)));
-    if (of && *of <= step) METP_RETURN_IF_ERROR(files.Remove(absl::StrCat(directory, "/", name)));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 std::string CheckpointFolder(const std::string& directory, int step) {
-  return absl::StrCat(directory, "/", absl::StrFormat("step-%08d", step));
+  return absl::StrCat(directory, "/", NameOf(step));
 }
 
 std::string PartialFolder(const std::string& directory, int step) {
@@ -164,32 +153,65 @@ absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, 
   return WriteWhole(files, folder + "/" + NotesName(rank), notes.dump());
 }
 
-absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks, int keep,
-                              const v1::JobSpec& job, const v1::Plan& plan) {
-  const std::string partial = PartialFolder(directory, step);
-  Json manifest = {{"format", kFormat},
-                   {"step", step},
-                   {"sequences", static_cast<int64_t>(step) * job.train().sequences_per_step()},
-                   {"job", MessageJson(job)},
-                   {"plan", MessageJson(plan)},
-                   {"files", Json::array()},
-                   {"tensors", Json::object()}};
+namespace {
+
+/// Everything but the rename.
+absl::Status WriteManifest(FileSystem& files, const std::string& partial, int step, int ranks,
+                           const DataOrder& order, const v1::JobSpec& job, const v1::Plan& plan) {
+  Json content = {{"format", kFormat},
+                  {"step", step},
+                  {"data",
+                   {{"sequences", order.sequences},
+                    {"seed", order.seed},
+                    {"sequence_length", order.sequence_length},
+                    {"tokens", order.tokens}}},
+                  {"job", MessageJson(job)},
+                  {"plan", MessageJson(plan)},
+                  {"files", Json::array()},
+                  {"tensors", Json::object()}};
   for (int rank = 0; rank < ranks; ++rank) {
     METP_ASSIGN_OR_RETURN(const Json notes, ReadJson(files, partial + "/" + NotesName(rank)));
-    manifest["files"].push_back(notes.at("file"));
+    content["files"].push_back(notes.at("file"));
     for (const auto& [name, tensor] : notes.at("tensors").items()) {
-      Json& all = manifest["tensors"][name];
+      Json& all = content["tensors"][name];
       all["shape"] = tensor.at("shape");
       for (const Json& part : tensor.at("parts")) all["parts"].push_back(part);
     }
   }
+  const Json manifest = {{"crc32", Crc(0, content.dump())}, {"content", content}};
   METP_RETURN_IF_ERROR(WriteWhole(files, partial + "/" + kManifest, manifest.dump(1)));
   for (int rank = 0; rank < ranks; ++rank)
     METP_RETURN_IF_ERROR(files.Remove(partial + "/" + NotesName(rank)));
-  METP_RETURN_IF_ERROR(files.SyncFolder(partial));
-  METP_RETURN_IF_ERROR(files.Rename(partial, CheckpointFolder(directory, step)));
-  METP_RETURN_IF_ERROR(files.SyncFolder(directory));
-  return RemoveOld(files, directory, step, keep);
+  return files.SyncFolder(partial);
+}
+
+}  // namespace
+
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks,
+                              const DataOrder& order, const v1::JobSpec& job, const v1::Plan& plan) {
+  const std::string partial = PartialFolder(directory, step);
+  absl::Status made = WriteManifest(files, partial, step, ranks, order, job, plan);
+  if (made.ok()) made = files.Rename(partial, CheckpointFolder(directory, step));
+  if (!made.ok()) {
+    files.Remove(partial).IgnoreError();  // its room may be what is missing
+    return made;
+  }
+  return files.SyncFolder(directory);
+}
+
+absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep) {
+  METP_ASSIGN_OR_RETURN(std::vector<int> complete, CompleteCheckpoints(files, directory));
+  std::erase_if(complete, [&](int other) { return other > step; });
+  for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < complete.size(); ++i)
+    METP_RETURN_IF_ERROR(files.Remove(CheckpointFolder(directory, complete[i])));
+  METP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, kPartial)) continue;
+    const std::optional<int> of =
+        StepOf(absl::string_view(name).substr(0, name.size() - std::strlen(kPartial)));
+    if (of && *of <= step) METP_RETURN_IF_ERROR(files.Remove(absl::StrCat(directory, "/", name)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int>> CompleteCheckpoints(FileSystem& files, const std::string& directory) {
@@ -222,21 +244,27 @@ absl::Status SetLaterAside(FileSystem& files, const std::string& directory, int 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem& files,
                                                                          const std::string& folder) {
   const std::string path = folder + "/" + kManifest;
-  METP_ASSIGN_OR_RETURN(const Json manifest, ReadJson(files, path));
+  METP_ASSIGN_OR_RETURN(const Json whole, ReadJson(files, path));
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader);
   reader->folder_ = folder;
   try {
+    const Json& manifest = whole.at("content");
+    if (Crc(0, manifest.dump()) != whole.at("crc32").get<uint32_t>())
+      return absl::DataLossError(absl::StrCat(path, ": its checksum is wrong"));
     if (const int format = manifest.at("format"); format != kFormat) {
       return absl::FailedPreconditionError(absl::StrCat(path, ": found format ", format, ", expected ",
                                                         kFormat, "; another version of metp wrote it"));
     }
     reader->step_ = manifest.at("step");
-    reader->sequences_ = manifest.at("sequences");
+    const Json& data = manifest.at("data");
+    reader->order_ = {data.at("sequences"), data.at("seed"), data.at("sequence_length"), data.at("tokens")};
     std::map<std::string, size_t> at;
     for (const Json& file : manifest.at("files")) {
       const std::string name = file.at("name"), where = folder + "/" + name;
       absl::StatusOr<std::unique_ptr<FileBytes>> content = files.Read(where);
-      if (!content.ok()) return absl::DataLossError(std::string(content.status().message()));
+      if (absl::IsNotFound(content.status()))
+        return absl::DataLossError(std::string(content.status().message()));
+      METP_RETURN_IF_ERROR(content.status());
       const std::string_view bytes = (*content)->bytes();
       if (const size_t expected = file.at("bytes"); bytes.size() != expected)
         return absl::DataLossError(

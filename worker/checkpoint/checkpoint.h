@@ -6,7 +6,7 @@
 //     DIRECTORY/step-00000120/            complete; while it is written step-00000120.partial
 //         shard-00000-of-00004.safetensors    one for each rank: its slices of master weights and both moments, fp32
 //         manifest.json                       written last: format, step, job, plan; files with size and CRC-32; of every
-//                                             tensor its shape and which slice of it stands where
+//                                             tensor its shape and which slice of it stands where; its own CRC-32
 //
 // In a shard a slice is a tensor "master/l0.wq/0:64/0:128" (rows and columns of the whole), "first_moment/..." or
 // "second_moment/...". Writing: every rank writes and synchronises its shard, and leaves what is in it beside it; when all
@@ -49,10 +49,19 @@ std::string PartialFolder(const std::string& directory, int step);
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,
                         const SliceSource& source);
 
-/// Makes a checkpoint of the shards that all `ranks` have written, then removes all but the `keep` newest complete ones, and
-/// what earlier attempts left unfinished.
-absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks, int keep,
-                              const v1::JobSpec& job, const v1::Plan& plan);
+/// What decides which sequence comes when.
+struct DataOrder {
+  int64_t sequences = 0;  // read so far
+  int64_t seed = 0, sequence_length = 0;
+  int64_t tokens = 0;  // of the whole stream
+};
+
+/// Makes a checkpoint of the shards that all `ranks` have written; on an error nothing of it stays.
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks,
+                              const DataOrder& order, const v1::JobSpec& job, const v1::Plan& plan);
+
+/// Removes all but the `keep` newest complete ones up to `step`, which stays, and what earlier attempts left unfinished.
+absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep);
 
 /// Steps of the folders that look complete, newest first.
 absl::StatusOr<std::vector<int>> CompleteCheckpoints(FileSystem& files, const std::string& directory);
@@ -63,12 +72,13 @@ absl::Status SetLaterAside(FileSystem& files, const std::string& directory, int 
 
 class CheckpointReader {
  public:
-  /// Reads the manifest and verifies every file against its size and checksum. NotFound: no such checkpoint. DataLoss: a file
-  /// is missing, truncated or altered, naming it. FailedPrecondition: of a format that this version does not know.
+  /// Reads the manifest and verifies it, and every file, against sizes and checksums. NotFound: no such checkpoint. DataLoss:
+  /// a file is missing, truncated or altered, naming it. FailedPrecondition: of a format that this version does not know.
+  /// Anything else: it cannot be read here and now, which says nothing of the checkpoint.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files, const std::string& folder);
 
   int step() const { return step_; }
-  int64_t sequences() const { return sequences_; }  // read so far
+  const DataOrder& order() const { return order_; }
   const std::string& folder() const { return folder_; }
   /// FailedPrecondition unless the checkpoint has exactly these tensors, by name and whole shape: the first difference, both
   /// sides named.
@@ -90,7 +100,7 @@ class CheckpointReader {
 
   std::string folder_;
   int step_ = 0;
-  int64_t sequences_ = 0;
+  DataOrder order_;
   std::vector<std::unique_ptr<FileBytes>> files_;
   std::map<std::string, Tensor> tensors_;
 };

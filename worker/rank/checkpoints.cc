@@ -1,6 +1,7 @@
 #include "worker/rank/checkpoints.h"
 
 #include <chrono>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
@@ -48,8 +49,13 @@ class Snapshot final : public SliceSource {
 }  // namespace
 
 Checkpoints::Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings,
-                         std::function<void(const std::string&)> log)
-    : files_(files), start_(start), rings_(rings), log_(std::move(log)), ranks_(RanksOf(start.plan())) {}
+                         const Dataset& dataset, std::function<void(const std::string&)> log)
+    : files_(files),
+      start_(start),
+      rings_(rings),
+      dataset_(dataset),
+      log_(std::move(log)),
+      ranks_(RanksOf(start.plan())) {}
 
 Checkpoints::~Checkpoints() {
   if (writing_ != nullptr && writing_->thread.joinable()) writing_->thread.join();
@@ -82,7 +88,7 @@ absl::StatusOr<int> Checkpoints::Choose(const ParameterLayout& layout) {
   METP_ASSIGN_OR_RETURN(const int step, Search(layout));
   if (start_.rank() == 0) {
     const absl::Status aside = SetLaterAside(files_, start_.job().checkpoint().directory(), step);
-    if (!aside.ok()) log_(absl::StrCat("checkpoints of later steps stay where they are: ", aside.message()));
+    if (!aside.ok()) return aside;  // they would be taken for newer than what this run writes
   }
   return step;
 }
@@ -93,31 +99,18 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
   const bool automatic = spec.resume() == "auto";
   std::vector<int> steps;
   if (automatic) {
-    METP_ASSIGN_OR_RETURN(steps, CompleteCheckpoints(files_, spec.directory()));
+    METP_ASSIGN_OR_RETURN(steps, CommonSteps());
+    if (steps.empty()) return 0;
   }
   const std::vector<ArenaSlice> places = layout.Slices({0, layout.matrix_size()}, /*vectors=*/true);
   std::vector<TensorSlice> slices;
   for (const ArenaSlice& place : places) slices.push_back(place.slice);
   while (true) {
-    std::string folder = spec.resume();
-    if (automatic) {
-      // The first rank's newest is looked at by all: a shared folder may show one later than another.
-      double step = start_.rank() == 0 && !steps.empty() ? steps.front() : 0, unused = 0;
-      METP_RETURN_IF_ERROR(Sum(step, unused));
-      if (step == 0) return 0;
-      folder = CheckpointFolder(spec.directory(), static_cast<int>(step));
-    }
+    const std::string folder = automatic ? CheckpointFolder(spec.directory(), steps.front()) : spec.resume();
     absl::StatusOr<std::unique_ptr<CheckpointReader>> reader = CheckpointReader::Open(files_, folder);
     absl::Status mine = reader.status();
     if (mine.ok()) mine = (*reader)->Check(slices, /*all_names=*/true);
-    if (mine.ok()) {
-      const int64_t expected = int64_t{(*reader)->step()} * start_.job().train().sequences_per_step();
-      if ((*reader)->sequences() != expected) {
-        mine = absl::FailedPreconditionError(absl::StrCat(
-            folder, ": after step ", (*reader)->step(), " it has read ", (*reader)->sequences(),
-            " sequences, and the job would have read ", expected, " (train.sequences_per_step)"));
-      }
-    }
+    if (mine.ok()) mine = CheckOrder(**reader);
     absl::Status verdict;
     METP_RETURN_IF_ERROR(Verdict(mine, verdict));
     if (verdict.ok()) {
@@ -127,8 +120,55 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
     }
     if (!automatic || !(absl::IsDataLoss(verdict) || absl::IsNotFound(verdict))) return verdict;
     log_(absl::StrCat("passing over a broken checkpoint: ", verdict.message()));
-    if (!steps.empty()) steps.erase(steps.begin());
+    steps.erase(steps.begin());
+    if (steps.empty()) {
+      return absl::DataLossError(absl::StrCat(spec.directory(), ": none of its checkpoints is whole; ",
+                                              "checkpoint.resume=none begins again at the first step"));
+    }
   }
+}
+
+absl::StatusOr<std::vector<int>> Checkpoints::CommonSteps() {
+  constexpr int kTries = 3;  // a shared folder may show a name on one machine later than on another
+  const std::string& directory = start_.job().checkpoint().directory();
+  for (int attempt = 1;; ++attempt) {
+    METP_ASSIGN_OR_RETURN(std::vector<int> steps, CompleteCheckpoints(files_, directory));
+    const double newest = steps.empty() ? 0 : steps.front();
+    double sum = newest, squares = newest * newest;
+    METP_RETURN_IF_ERROR(Sum(sum, squares));
+    if (squares * ranks_ == sum * sum) return steps;  // exact in doubles: all have the same
+    if (attempt == kTries) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("checkpoint.directory: ", directory,
+                       ": ranks do not see the same checkpoints; here the newest is of step ", newest,
+                       "; expected a folder that all share"));
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+DataOrder Checkpoints::OrderAfter(int step) const {
+  const v1::JobSpec& job = start_.job();
+  return {int64_t{step} * job.train().sequences_per_step(), job.data().seed(), job.data().sequence_length(),
+          dataset_.tokens()};
+}
+
+absl::Status Checkpoints::CheckOrder(const CheckpointReader& reader) const {
+  const DataOrder found = reader.order(), expected = OrderAfter(reader.step());
+  const struct {
+    const char* what;
+    int64_t found, expected;
+  } kinds[] = {{"sequences read (train.sequences_per_step)", found.sequences, expected.sequences},
+               {"data.seed", found.seed, expected.seed},
+               {"data.sequence_length", found.sequence_length, expected.sequence_length},
+               {"tokens in data.source", found.tokens, expected.tokens}};
+  for (const auto& kind : kinds) {
+    if (kind.found == kind.expected) continue;
+    return absl::FailedPreconditionError(absl::StrCat(reader.folder(), ": ", kind.what, ": found ",
+                                                      kind.found, " there, and ", kind.expected,
+                                                      " in the job"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoints::Load(Parameters& parameters) {
@@ -161,25 +201,40 @@ absl::Status Checkpoints::Load(Parameters& parameters) {
   return absl::OkStatus();
 }
 
+void Checkpoints::GiveUp(int step, const absl::Status& why) {
+  last_failure_ = why;
+  log_(absl::StrCat("no checkpoint of step ", step, ": ", why.message()));
+}
+
 absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) {
   const std::string folder = PartialFolder(start_.job().checkpoint().directory(), step);
   absl::Status made;
-  if (start_.rank() == 0) {
+  std::shared_ptr<const Snapshot> snapshot;
+  try {
+    snapshot = std::make_shared<Snapshot>(parameters, start_.rank() == 0);
+  } catch (const std::bad_alloc&) {
+    made = absl::ResourceExhaustedError("the host has no memory left for a copy of the state");
+  }
+  if (made.ok() && start_.rank() == 0) {
     made = files_.Remove(folder);
     if (made.ok()) made = files_.MakeFolder(folder);
   }
   double failed = made.ok() ? 0 : 1, unused = 0;
   METP_RETURN_IF_ERROR(Sum(failed, unused));
   last_begun_ = step;
+  last_failure_ = absl::OkStatus();
   if (failed > 0) {
-    if (!made.ok()) log_(absl::StrCat("no checkpoint of step ", step, ": ", made.message()));
+    if (!made.ok()) GiveUp(step, made);
     return false;
   }
-  auto snapshot = std::make_shared<Snapshot>(parameters, start_.rank() == 0);
   writing_ = std::make_unique<Writing>();
   writing_->step = step;
   writing_->thread = std::thread([this, folder, snapshot, writing = writing_.get()] {
-    writing->status = WriteShard(files_, folder, start_.rank(), ranks_, *snapshot);
+    try {
+      writing->status = WriteShard(files_, folder, start_.rank(), ranks_, *snapshot);
+    } catch (const std::exception& error) {
+      writing->status = absl::ResourceExhaustedError(absl::StrCat("writing a shard: ", error.what()));
+    }
     writing->done = true;
   });
   return true;
@@ -194,16 +249,19 @@ absl::Status Checkpoints::Finish(bool wait) {
   if (writing_->thread.joinable()) writing_->thread.join();
   const std::unique_ptr<Writing> writing = std::move(writing_);
   const v1::CheckpointSpec& spec = start_.job().checkpoint();
+  const int step = writing->step;
   absl::Status mine = writing->status;
-  if (start_.rank() == 0) {
-    if (failed == 0) {
-      mine = CommitCheckpoint(files_, spec.directory(), writing->step, ranks_, spec.keep(), start_.job(),
-                              start_.plan());
-    } else {
-      files_.Remove(PartialFolder(spec.directory(), writing->step)).IgnoreError();
+  if (start_.rank() == 0 && failed > 0) {
+    files_.Remove(PartialFolder(spec.directory(), step)).IgnoreError();
+  } else if (start_.rank() == 0) {
+    mine = CommitCheckpoint(files_, spec.directory(), step, ranks_, OrderAfter(step), start_.job(),
+                            start_.plan());
+    if (mine.ok()) {
+      const absl::Status removed = RemoveOldCheckpoints(files_, spec.directory(), step, spec.keep());
+      if (!removed.ok()) log_(absl::StrCat("old checkpoints stay: ", removed.message()));
     }
   }
-  if (!mine.ok()) log_(absl::StrCat("no checkpoint of step ", writing->step, ": ", mine.message()));
+  if (!mine.ok()) GiveUp(step, mine);
   return absl::OkStatus();
 }
 
@@ -215,6 +273,10 @@ absl::StatusOr<double> Checkpoints::AfterStep(int step, bool last, const Paramet
   if (due) {
     METP_ASSIGN_OR_RETURN(const bool begun, Begin(step, parameters));
     if (begun && last) METP_RETURN_IF_ERROR(Finish(/*wait=*/true));
+    if (last && !last_failure_.ok()) {
+      return absl::Status(last_failure_.code(),
+                          absl::StrCat("the last checkpoint was not written: ", last_failure_.message()));
+    }
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

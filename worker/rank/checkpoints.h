@@ -26,13 +26,14 @@ class Checkpoints {
  public:
   /// `log` takes sentences for people. `start`'s job has a checkpoint section, or nothing is ever done. All must outlive
   /// this.
-  Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings,
+  Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings, const Dataset& dataset,
               std::function<void(const std::string&)> log);
   /// Waits for the thread; what it wrote and nobody completed stays as an unfinished folder.
   ~Checkpoints();
 
-  /// Chooses what to go on from, before anything is allocated; 0: nothing. Broken ones are passed over, and said so;
-  /// whatever is of a later step is set aside.
+  /// Chooses what to go on from, before anything is allocated; 0: there is none. Broken ones are passed over, and said so;
+  /// whatever is of a later step is set aside. DataLoss: there are some, and none is whole: only the user may decide to
+  /// begin anew. FailedPrecondition also where ranks do not see the same ones.
   /// FailedPrecondition: it is of another model or another order of the data, naming both sides; NotFound or DataLoss: the
   /// one that the job names is not there, or broken.
   absl::StatusOr<int> Choose(const ParameterLayout& layout);
@@ -40,7 +41,7 @@ class Checkpoints {
   absl::Status Load(Parameters& parameters);
 
   /// After every step; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
-  /// still. An error only of the ring.
+  /// still. An error only of the ring, or of the last checkpoint.
   absl::StatusOr<double> AfterStep(int step, bool last, const Parameters& parameters);
 
  private:
@@ -51,6 +52,10 @@ class Checkpoints {
     absl::Status status;  // once done
   };
   absl::StatusOr<int> Search(const ParameterLayout& layout);
+  /// The newest step that this rank sees, which must be what all see.
+  absl::StatusOr<std::vector<int>> CommonSteps();
+  DataOrder OrderAfter(int step) const;
+  absl::Status CheckOrder(const CheckpointReader& reader) const;
   /// Sums over all ranks.
   absl::Status Sum(double& a, double& b);
   /// `verdict`: what all ranks go by: OK if all are, otherwise the own error, or that another rank has one.
@@ -59,15 +64,18 @@ class Checkpoints {
   absl::StatusOr<bool> Begin(int step, const Parameters& parameters);
   /// Completes what all ranks have written, or gives it up; `wait`: until they have.
   absl::Status Finish(bool wait);
+  void GiveUp(int step, const absl::Status& why);
 
   FileSystem& files_;
   const v1::RankStart& start_;
   const RankRings& rings_;
+  const Dataset& dataset_;
   const std::function<void(const std::string&)> log_;
   const int ranks_;
   std::unique_ptr<CheckpointReader> chosen_;
   std::unique_ptr<Writing> writing_;
   int last_begun_ = 0;
+  absl::Status last_failure_;  // of this rank, in the newest checkpoint
 };
 
 }  // namespace metp

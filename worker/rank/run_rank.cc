@@ -21,11 +21,9 @@ absl::Status Barrier(const RankRings& rings) {
 }
 
 absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings& rings,
-                                     const Dataset& dataset, const OnStep& on_step) {
+                                     const Dataset& dataset, Checkpoints& checkpoints,
+                                     const OnStep& on_step) {
   const int p = start.plan().degree();
-  Checkpoints checkpoints(RealFileSystem(), start, rings, [&](const std::string& text) {
-    std::cerr << "rank " << start.rank() << ": " << text << std::endl;
-  });
   METP_ASSIGN_OR_RETURN(const int resumed,
                         checkpoints.Choose(ParameterLayout(MakeModelConfig(start.job().model()), p,
                                                            start.rank() % p, start.plan().head_groups())));
@@ -38,11 +36,12 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
   trainer->ResumeAfter(resumed);
   while (!trainer->done()) {
     METP_ASSIGN_OR_RETURN(v1::StepReport report, trainer->Step());
-    METP_ASSIGN_OR_RETURN(const double seconds,
-                          checkpoints.AfterStep(trainer->step(), trainer->done(), trainer->parameters()));
-    report.set_checkpoint_seconds(seconds);
-    report.set_step_seconds(report.step_seconds() + seconds);
-    on_step(report);
+    const absl::StatusOr<double> seconds =
+        checkpoints.AfterStep(trainer->step(), trainer->done(), trainer->parameters());
+    report.set_checkpoint_seconds(seconds.value_or(0));
+    report.set_step_seconds(report.step_seconds() + report.checkpoint_seconds());
+    on_step(report);  // the step is done, whatever became of its checkpoint
+    METP_RETURN_IF_ERROR(seconds.status());
   }
   v1::RankResult result;
   if (start.measure_sgemm()) {
@@ -57,9 +56,13 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
 
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
                                        const Dataset& dataset, const OnStep& on_step) {
+  // Goes after the rings have been aborted: it may wait for a disk.
+  Checkpoints checkpoints(RealFileSystem(), start, rings, dataset, [&](const std::string& text) {
+    std::cerr << "rank " << start.rank() << ": " << text << std::endl;
+  });
   absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
   try {
-    result = Train(start, rings, dataset, on_step);
+    result = Train(start, rings, dataset, checkpoints, on_step);
   } catch (const StepError& error) {  // the backend's own workspace
     result = error.status();
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <zlib.h>
 
 #include <nlohmann/json.hpp>
 
@@ -63,7 +64,9 @@ class CheckpointTest : public ::testing::Test {
       const Source source(Slices(p, rank % p, rank / p, rings), step);
       if (absl::Status wrote = WriteShard(files, folder, rank, p * rings, source); !wrote.ok()) return wrote;
     }
-    return CommitCheckpoint(files, kDirectory, step, p * rings, keep, job_, plan);
+    const absl::Status made =
+        CommitCheckpoint(files, kDirectory, step, p * rings, {3 * step, 7, 16, 1000}, job_, plan);
+    return made.ok() ? RemoveOldCheckpoints(files, kDirectory, step, keep) : made;
   }
   void ExpectContent(const CheckpointReader& reader, int p, int generation) {
     for (int rank = 0; rank < p; ++rank) {
@@ -91,7 +94,9 @@ TEST_F(CheckpointTest, OfAnyRanksAndRingsIsReadByAnyOthers) {
     const auto reader = CheckpointReader::Open(files_, CheckpointFolder(kDirectory, step));
     ASSERT_THAT(reader, IsOk());
     EXPECT_EQ((*reader)->step(), step);
-    EXPECT_EQ((*reader)->sequences(), 3 * step);
+    EXPECT_EQ((*reader)->order().sequences, 3 * step);
+    EXPECT_EQ((*reader)->order().seed, 7);
+    EXPECT_EQ((*reader)->order().tokens, 1000);
     for (int q : {1, 2, 3, 4}) ExpectContent(**reader, q, step);
   }
 }
@@ -146,13 +151,39 @@ TEST_F(CheckpointTest, FindsWhatIsBroken) {
 
   std::string& manifest = *files_.Content(folder + "/manifest.json");
   const std::string whole = manifest;
-  manifest.replace(manifest.find("\"format\": 1"), 11, "\"format\": 7");
+  nlohmann::ordered_json other = nlohmann::ordered_json::parse(whole);
+  other["content"]["format"] = 7;
+  const std::string content = other["content"].dump();
+  other["crc32"] = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
+  manifest = other.dump();
   EXPECT_THAT(CheckpointReader::Open(files_, folder),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found format 7, expected 1")));
   manifest = whole.substr(0, whole.size() / 2);
   EXPECT_THAT(CheckpointReader::Open(files_, folder), StatusIs(absl::StatusCode::kDataLoss));
   manifest = "{}";
   EXPECT_THAT(CheckpointReader::Open(files_, folder), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(CheckpointTest, NoByteOfItsManifestCanChangeUnnoticed) {
+  const std::string folder = CheckpointFolder(kDirectory, 1);
+  ASSERT_THAT(Write(files_, 1, 2), IsOk());
+  std::string& manifest = *files_.Content(folder + "/manifest.json");
+  for (size_t i = 0; i < manifest.size(); i += 7) {
+    const char good = manifest[i];
+    manifest[i] = static_cast<char>(good ^ 1);
+    const auto reader = CheckpointReader::Open(files_, folder);
+    // White space around values says nothing.
+    EXPECT_TRUE(!reader.ok() || good == ' ' || good == '\n') << "byte " << i;
+    manifest[i] = good;
+  }
+  EXPECT_THAT(CheckpointReader::Open(files_, folder), IsOk());
+}
+
+TEST_F(CheckpointTest, RetentionLooksAtEarlierStepsOnly) {
+  for (int step : {10, 20, 30}) ASSERT_THAT(Write(files_, step, 1, 1, /*keep=*/9), IsOk());
+  ASSERT_THAT(files_.MakeFolder(std::string(kDirectory) + "/step-7"), IsOk());  // somebody else's
+  ASSERT_THAT(RemoveOldCheckpoints(files_, kDirectory, 20, 1), IsOk());
+  EXPECT_THAT(*CompleteCheckpoints(files_, kDirectory), ElementsAre(30, 20));
 }
 
 TEST_F(CheckpointTest, OfAnotherModelIsRefusedNamingBothSides) {

@@ -57,6 +57,8 @@ class CheckpointsTest : public ::testing::Test {
       *start.mutable_plan() = plan;
       start.set_rank(rank);
       start.set_threads(1);
+      if (rank == 1 && !elsewhere_.empty())
+        start.mutable_job()->mutable_checkpoint()->set_directory(elsewhere_);
       result.ends[rank] = RunRank(start, {ring, across}, **dataset, [&](const v1::StepReport& report) {
                             if (rank != 0) return;
                             EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
@@ -88,6 +90,7 @@ class CheckpointsTest : public ::testing::Test {
     return names;
   }
   TempFolder folder_;
+  std::string elsewhere_;  // rank 1's folder, where it is not everybody's
 };
 
 TEST_F(CheckpointsTest, AnInterruptedRunHasTheSameLossesBitForBit) {
@@ -144,9 +147,18 @@ TEST_F(CheckpointsTest, OfAnotherModelOrAnotherOrderOfTheDataIsRefused) {
     refused += absl::IsFailedPrecondition(end) ? 1 : 0;
   }
   EXPECT_GT(refused, 0);
-  for (const absl::Status& end : Run({"train.sequences_per_step=4"}).ends)
+  for (const auto& [change, names] :
+       {std::pair{"train.sequences_per_step=4",
+                  "(train.sequences_per_step): found 12 there, and 8 in the job"},
+        {"data.seed=2", "data.seed: found 1 there, and 2 in the job"},
+        {"data.sequence_length=32", "data.sequence_length: found 64 there"}}) {
+    for (const absl::Status& end : Run({change, "model.max_positions=64"}).ends)
+      EXPECT_THAT(end, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(names)));
+  }
+  std::ofstream(folder_.path() + "/text.txt", std::ios::app) << "more";
+  for (const absl::Status& end : Run({}).ends)
     EXPECT_THAT(end,
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("(train.sequences_per_step)")));
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("tokens in data.source: found ")));
 }
 
 TEST_F(CheckpointsTest, WhatIsOfALaterStepIsSetAside) {
@@ -161,9 +173,38 @@ TEST_F(CheckpointsTest, WhatIsOfALaterStepIsSetAside) {
                                                  "step-00000006.abandoned", "step-00000006.abandoned-2"}));
 }
 
-TEST_F(CheckpointsTest, AFolderThatCannotBeWrittenDoesNotStopTraining) {
+TEST_F(CheckpointsTest, AFolderThatCannotBeWrittenDoesNotStopTrainingButIsSaidAtItsEnd) {
   std::ofstream(folder_.path() + "/checkpoints") << "a file";
-  EXPECT_EQ(Good({"parallel.degree=2", "checkpoint.resume=none"}).losses.size(), 8u);
+  const Result result = Run({"parallel.degree=2", "checkpoint.resume=" + folder_.path() + "/none"});
+  for (const absl::Status& end : result.ends) EXPECT_THAT(end, StatusIs(absl::StatusCode::kNotFound));
+  std::filesystem::remove(folder_.path() + "/checkpoints");
+  const std::string blocked = "/proc/metp-checkpoints";  // nobody can make it
+  const Result trained = Run({"checkpoint.directory=" + blocked});
+  EXPECT_EQ(trained.losses.size(), 8u);
+  EXPECT_THAT(std::string(trained.ends[0].message()), HasSubstr("the last checkpoint was not written: "));
+}
+
+TEST_F(CheckpointsTest, WhereNoneIsWholeOnlyTheUserMayBeginAnew) {
+  Good({"train.stop_after=4"});
+  for (const std::string& name : Folders())
+    std::filesystem::remove(folder_.path() + "/checkpoints/" + name + "/manifest.json");
+  for (const absl::Status& end : Run({"train.stop_after=4"}).ends)
+    EXPECT_THAT(end, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("checkpoint.resume=none begins again")));
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000002", "step-00000004"}));  // untouched
+}
+
+TEST_F(CheckpointsTest, RanksThatSeeDifferentFoldersAreToldSo) {
+  Good({"parallel.degree=2", "train.stop_after=2"});
+  elsewhere_ = folder_.path() + "/elsewhere";
+  const Result result = Run({"parallel.degree=2", "train.stop_after=4"});
+  EXPECT_TRUE(result.losses.empty());
+  int told = 0;
+  for (const absl::Status& end : result.ends) {
+    EXPECT_FALSE(end.ok());
+    told +=
+        std::string(end.message()).find("ranks do not see the same checkpoints") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(told, 2);
 }
 
 }  // namespace

@@ -153,7 +153,8 @@ TEST(LongSequence, EqualsOneDeviceInDoublePrecisionAtAThousandTokens) {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* model : {"gpt2", "llama", "bidirectional", "llama_d64"}) {
-    for (int p : {1, 2, 3, 4, 5}) cases.push_back({model, p});
+    // Sanitizers look at the code, and every ring of three or more runs the same.
+    for (int p : METP_SANITIZED ? std::vector{2, 3} : std::vector{1, 2, 3, 4, 5}) cases.push_back({model, p});
   }
   return cases;
 }

@@ -120,8 +120,8 @@ TEST_P(RingFailures, ANeighbourThatLeftIsNamedByTheHopThatNeedsIt) {
 }
 
 TEST_P(RingFailures, LeavingWithHopsUnfinishedReturnsAndEndsTheNeighbours) {
+  std::vector<std::vector<float>> out(size(), std::vector<float>(1000)), in = out;  // outlive the ring
   Ring ring = Make();
-  std::vector<std::vector<float>> out(ring.size(), std::vector<float>(1000)), in = out;
   for (size_t rank = 0; rank < ring.size(); ++rank)
     ring[rank]->Post({{Row(out[rank])}, {Row(in[rank])}}, Event());
   ring[1]->Post({{}, {Row(in[1])}}, Event());  // rank 0 posts its part only when rank 1 is gone

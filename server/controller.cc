@@ -221,15 +221,12 @@ absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEn
 
 void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told) {
   for (const LiveRank& rank : jobs_.LiveRanks()) {
-    if (rank.worker != worker) continue;
-    const absl::Status gone = Gone(rank.attempt, rank.rank,
-                                   {rank.stop_sent ? if_told : EndKind::kDeath,
-                                    absl::StrCat("rank ", rank.rank, " on worker ", worker, ": ", why)});
-    if (!gone.ok()) overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told};  // the store refuses
+    if (rank.worker == worker) overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told};
   }
+  EndOverdue();
 }
 
-void Controller::RetryOverdue() {
+void Controller::EndOverdue() {
   if (overdue_.empty()) return;
   const auto overdue = std::exchange(overdue_, {});
   for (const LiveRank& rank : jobs_.LiveRanks()) {
@@ -240,7 +237,7 @@ void Controller::RetryOverdue() {
         Gone(rank.attempt, rank.rank,
              {rank.stop_sent ? end.if_told : EndKind::kDeath,
               absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
-    if (!gone.ok()) overdue_[found->first] = end;
+    if (!gone.ok()) overdue_[found->first] = end;  // the store refuses
   }
 }
 
@@ -293,7 +290,7 @@ void Controller::Tick() {
   for (const auto& [worker, why] : workers_.Expire()) {
     RanksAreGone(worker, why, EndKind::kDeath);
   }
-  RetryOverdue();
+  EndOverdue();
   for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
   scheduler_.Tick();
   std::vector<std::string> names = workers_.TakeForgotten();

@@ -82,8 +82,8 @@ class Controller {
   /// `if_told`: what it counts as for ranks that had been told to stop. A worker that is lost or was
   /// restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
   void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told);
-  /// Ends that the store did not take.
-  void RetryOverdue();
+  /// Ends the ranks that are overdue; those whose end the store does not take stay so.
+  void EndOverdue();
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);
 

@@ -18,7 +18,7 @@ namespace metp {
 
 namespace {
 
-// Kernels that are simulated while somebody waits for an answer: of one plan, and of a search (about four seconds).
+// Kernels that are simulated while somebody waits for an answer: of one plan, and of a search.
 constexpr double kMostKernels = 1e7, kMostSearched = 2e8;
 
 /// What the search looks at of one candidate: rank 0, which holds the largest parts of the weights, and of the

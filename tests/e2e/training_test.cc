@@ -88,6 +88,15 @@ std::vector<double> Losses(const Cluster& cluster, const std::string& job) {
   return losses;
 }
 
+/// What four ranks of one process have; empty if it failed, with the test.
+std::vector<double> LossesAlone(const std::string& file) {
+  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
+                                 "local", "--threads", "1", "-o", "json"});
+  EXPECT_EQ(alone.code, 0) << alone.error;
+  if (alone.code != 0) return {};
+  return nlohmann::json::parse(alone.out)["losses"];
+}
+
 TEST(Training, OnTwoRingsEqualsTrainingOnOne) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 6);
@@ -108,18 +117,24 @@ TEST(Training, OnTwoRingsEqualsTrainingOnOne) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-3) << "step " << i + 1;
 }
 
-TEST(Training, ARankKilledInOneOfTwoRingsEndsBoth) {
+/// Kills one rank of a long job with these settings: the job fails with that as its cause, and the workers are free.
+void ExpectThatAKilledRankEndsAll(const std::string& rank, const std::vector<std::string>& settings) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 100000);
-  const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch", "--set", "parallel.degree=2", "--set",
-                                       "parallel.rings=2", "--set", "train.sequences_per_step=2"});
+  std::vector<std::string> submit = {"submit", "-f", file, "--watch"};
+  for (const std::string& setting : settings) submit.insert(submit.end(), {"--set", setting});
+  const auto watch = cluster.StartCtl(submit);
   ASSERT_NE(watch->ReadUntil("step 1/"), "");
-  kill(std::stoi(cluster.JobField("small", "ranks.3.pid")), SIGKILL);
+  kill(std::stoi(cluster.JobField("small", "ranks." + rank + ".pid")), SIGKILL);
   const Subprocess::Exit failed = watch->Wait();
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.out,
-              HasSubstr("Job small-1 FAILED: rank 3 on worker cpu-3: killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(failed.out, HasSubstr("Job small-1 FAILED: rank " + rank + " on worker cpu-" + rank +
+                                    ": killed by signal 9 (SIGKILL)"));
   EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
+}
+
+TEST(Training, ARankKilledInOneOfTwoRingsEndsBoth) {
+  ExpectThatAKilledRankEndsAll("3", {"parallel.degree=2", "parallel.rings=2", "train.sequences_per_step=2"});
 }
 
 TEST(Training, AJobThatDiedAndIsSubmittedAgainGoesOnFromItsCheckpoint) {
@@ -127,10 +142,8 @@ TEST(Training, AJobThatDiedAndIsSubmittedAgainGoesOnFromItsCheckpoint) {
   const std::string file = WriteJob(cluster.folder(), 40);
   const std::vector<std::string> saved = {"--set", "checkpoint.directory=" + cluster.folder() + "/saved",
                                           "--set", "checkpoint.every_steps=5"};
-  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
-                                 "local", "--threads", "1", "-o", "json"});
-  ASSERT_EQ(alone.code, 0) << alone.error;
-  const std::vector<double> reference = nlohmann::json::parse(alone.out)["losses"];
+  const std::vector<double> reference = LossesAlone(file);
+  ASSERT_FALSE(reference.empty());
 
   std::vector<std::string> submit = {"submit", "-f", file, "--watch"};
   submit.insert(submit.end(), saved.begin(), saved.end());
@@ -162,10 +175,8 @@ TEST(Training, ACoordinatorKilledTwiceInTheMiddleLosesNothing) {
   options.coordinator = {"--state", state.path()};
   Cluster cluster(options);
   const std::string file = WriteJob(cluster.folder(), 60);
-  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
-                                 "local", "--threads", "1", "-o", "json"});
-  ASSERT_EQ(alone.code, 0) << alone.error;
-  const std::vector<double> reference = nlohmann::json::parse(alone.out)["losses"];
+  const std::vector<double> reference = LossesAlone(file);
+  ASSERT_FALSE(reference.empty());
 
   const Subprocess::Exit submitted = cluster.Ctl({"submit", "-f", file});
   ASSERT_EQ(submitted.code, 0) << submitted.error;
@@ -187,18 +198,7 @@ TEST(Training, ACoordinatorKilledTwiceInTheMiddleLosesNothing) {
                     HasSubstr("SUCCEEDED: all 60 steps done")));
 }
 
-TEST(Training, ARankKilledInTheMiddleFailsTheJobAndFreesTheWorkers) {
-  Cluster cluster({});
-  const std::string file = WriteJob(cluster.folder(), 100000);
-  const auto watch = cluster.StartCtl({"submit", "-f", file, "--watch"});
-  ASSERT_NE(watch->ReadUntil("step 1/"), "");
-  kill(std::stoi(cluster.JobField("small", "ranks.2.pid")), SIGKILL);
-  const Subprocess::Exit failed = watch->Wait();
-  EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.out,
-              HasSubstr("Job small-1 FAILED: rank 2 on worker cpu-2: killed by signal 9 (SIGKILL)"));
-  EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "train.steps=2", "--watch"}).code, 0);
-}
+TEST(Training, ARankKilledInTheMiddleFailsTheJobAndFreesTheWorkers) { ExpectThatAKilledRankEndsAll("2", {}); }
 
 TEST(Training, ACancelledJobLeavesNoProcess) {
   Cluster cluster({});

@@ -129,22 +129,16 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
 }
 
 absl::StatusOr<std::vector<int>> Checkpoints::CommonSteps() {
-  constexpr int kTries = 3;  // a shared folder may show a name on one machine later than on another
   const std::string& directory = start_.job().checkpoint().directory();
-  for (int attempt = 1;; ++attempt) {
-    METP_ASSIGN_OR_RETURN(std::vector<int> steps, CompleteCheckpoints(files_, directory));
-    const double newest = steps.empty() ? 0 : steps.front();
-    double sum = newest, squares = newest * newest;
-    METP_RETURN_IF_ERROR(Sum(sum, squares));
-    if (squares * ranks_ == sum * sum) return steps;  // exact in doubles: all have the same
-    if (attempt == kTries) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("checkpoint.directory: ", directory,
-                       ": ranks do not see the same checkpoints; here the newest is of step ", newest,
-                       "; expected a folder that all share"));
-    }
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-  }
+  METP_ASSIGN_OR_RETURN(std::vector<int> steps, CompleteCheckpoints(files_, directory));
+  const double newest = steps.empty() ? 0 : steps.front();
+  double sum = newest, squares = newest * newest;
+  METP_RETURN_IF_ERROR(Sum(sum, squares));
+  if (squares * ranks_ == sum * sum) return steps;  // exact in doubles: all have the same
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint.directory: ", directory,
+                   ": ranks do not see the same checkpoints; here the newest is of step ", newest,
+                   "; expected a folder that all share"));
 }
 
 DataOrder Checkpoints::OrderAfter(int step) const {

@@ -52,7 +52,7 @@ class Checkpoints {
     absl::Status status;  // once done
   };
   absl::StatusOr<int> Search(const ParameterLayout& layout);
-  /// The newest step that this rank sees, which must be what all see.
+  /// The complete ones that this rank sees, newest first; the newest must be what all see.
   absl::StatusOr<std::vector<int>> CommonSteps();
   DataOrder OrderAfter(int step) const;
   absl::Status CheckOrder(const CheckpointReader& reader) const;

@@ -1,6 +1,8 @@
 #include "client/api.h"
 
 #include <chrono>
+#include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,7 @@ namespace {
 
 constexpr std::chrono::seconds kCallTimeout{10};
 constexpr int kSubmitTries = 3;
+constexpr std::chrono::milliseconds kRedial{500};
 constexpr int kPingMs = 10000;  // finds out about a frozen coordinator under a long watch
 constexpr int kPingTimeoutMs = 5000;
 
@@ -34,10 +37,39 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& coordinator) {
 
 struct Api::Impl {
   std::string coordinator;
+  std::chrono::seconds patience;
   std::unique_ptr<v1::JobService::Stub> stub;
   Mutex mutex;
   bool interrupted METP_GUARDED_BY(mutex) = false;
   grpc::ClientContext* watching METP_GUARDED_BY(mutex) = nullptr;
+
+  /// Reads streams that `open` begins where the last one broke, until `over` says that the last message has come, or nothing
+  /// has for so long.
+  template <typename Message, typename Open>
+  absl::Status ReadOn(const Open& open, const std::function<void(const Message&)>& on_message,
+                      const std::function<bool()>& over) {
+    bool begun = false, told = false;
+    auto give_up = std::chrono::steady_clock::now();
+    while (true) {
+      const absl::Status status = Read<Message>(open, [&](const Message& message) {
+        begun = true;
+        told = false;
+        give_up = std::chrono::steady_clock::now() + patience;
+        on_message(message);
+      });
+      const bool broke = absl::IsUnavailable(status) || (status.ok() && !over());
+      if (!broke || !begun) return status;
+      if (std::chrono::steady_clock::now() >= give_up) {
+        return status.ok() ? absl::UnavailableError(
+                                 absl::StrCat("the coordinator at ", coordinator, " has ended the watch"))
+                           : status;
+      }
+      if (!told)
+        std::fprintf(stderr, "metpctl: the coordinator at %s is away; waiting for it\n", coordinator.c_str());
+      told = true;
+      std::this_thread::sleep_for(kRedial);
+    }
+  }
 
   absl::Status Explain(const grpc::Status& status) const {
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
@@ -84,8 +116,9 @@ struct Api::Impl {
   }
 };
 
-Api::Api(const std::string& coordinator) : impl_(std::make_unique<Impl>()) {
+Api::Api(const std::string& coordinator, std::chrono::seconds patience) : impl_(std::make_unique<Impl>()) {
   impl_->coordinator = coordinator;
+  impl_->patience = patience;
   impl_->stub = v1::JobService::NewStub(Dial(coordinator));
 }
 
@@ -139,6 +172,10 @@ absl::StatusOr<std::vector<v1::WorkerStatus>> Api::ListWorkers() {
   return std::vector<v1::WorkerStatus>(response.workers().begin(), response.workers().end());
 }
 
+absl::StatusOr<v1::WorkerStatus> Api::DrainWorker(const v1::DrainWorkerRequest& request) {
+  return impl_->Call(&v1::JobService::Stub::DrainWorker, request);
+}
+
 absl::StatusOr<v1::GetServerResponse> Api::GetServer() {
   return impl_->Call(&v1::JobService::Stub::GetServer, v1::GetServerRequest());
 }
@@ -147,8 +184,15 @@ absl::Status Api::WatchJob(const std::string& job,
                            const std::function<void(const v1::WatchJobUpdate&)>& on_update) {
   v1::WatchJobRequest request;
   request.set_job(job);
-  return impl_->Read<v1::WatchJobUpdate>(
-      [&](grpc::ClientContext* context) { return impl_->stub->WatchJob(context, request); }, on_update);
+  bool over = false;
+  return impl_->ReadOn<v1::WatchJobUpdate>(
+      [&](grpc::ClientContext* context) { return impl_->stub->WatchJob(context, request); },
+      [&](const v1::WatchJobUpdate& update) {
+        if (update.steps_size() > 0) request.set_after_step(update.steps().rbegin()->step());
+        over = update.status().has_finished();
+        on_update(update);
+      },
+      [&] { return over; });
 }
 
 absl::Status Api::WatchLogs(const std::string& job, std::optional<int> rank, bool follow,
@@ -157,8 +201,13 @@ absl::Status Api::WatchLogs(const std::string& job, std::optional<int> rank, boo
   request.set_job(job);
   if (rank.has_value()) request.set_rank(*rank);
   request.set_follow(follow);
-  return impl_->Read<v1::LogChunk>(
-      [&](grpc::ClientContext* context) { return impl_->stub->WatchLogs(context, request); }, on_chunk);
+  return impl_->ReadOn<v1::LogChunk>(
+      [&](grpc::ClientContext* context) { return impl_->stub->WatchLogs(context, request); },
+      [&](const v1::LogChunk& chunk) {
+        request.set_offset(chunk.next_offset());
+        on_chunk(chunk);
+      },
+      [] { return true; });  // a stream of output ends in good order only when there is no more
 }
 
 void Api::Interrupt() {

@@ -3,6 +3,7 @@
 // The coordinator's calls as plain functions; the only file of metpctl that knows gRPC. One thread at a time,
 // except Interrupt.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,7 +19,8 @@ namespace metp {
 class Api {
  public:
   /// `coordinator`: HOST:PORT. Dials at the first call.
-  explicit Api(const std::string& coordinator);
+  /// `patience`: how long a watch that has begun waits for a coordinator that has gone.
+  explicit Api(const std::string& coordinator, std::chrono::seconds patience = std::chrono::seconds(0));
   ~Api();
 
   // Every call: Unavailable "no coordinator answers at HOST:PORT ..." when there is none; otherwise what the
@@ -32,9 +34,13 @@ class Api {
   absl::StatusOr<v1::JobStatus> CancelJob(const std::string& job);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const std::string& job);
   absl::StatusOr<std::vector<v1::WorkerStatus>> ListWorkers();
+  absl::StatusOr<v1::WorkerStatus> DrainWorker(const v1::DrainWorkerRequest& request);
   absl::StatusOr<v1::GetServerResponse> GetServer();
 
-  /// Calls `on_update` for each update until the job has ended. Cancelled after Interrupt.
+  // Watches go on where they were when the coordinator has been away: nothing is lost and nothing comes twice. Cancelled
+  // after Interrupt.
+
+  /// Calls `on_update` for each update until the job has ended.
   absl::Status WatchJob(const std::string& job,
                         const std::function<void(const v1::WatchJobUpdate&)>& on_update);
   absl::Status WatchLogs(const std::string& job, std::optional<int> rank, bool follow,

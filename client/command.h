@@ -14,6 +14,7 @@
 namespace metp {
 
 struct Globals {
+  int patience_seconds = 60;
   std::string coordinator = "127.0.0.1:7070";
   std::function<int()> run;  // of the verb that was chosen; returns the exit code
 };
@@ -26,7 +27,10 @@ void AddEvents(CLI::App& app, Globals& globals);
 void AddWatch(CLI::App& app, Globals& globals);
 void AddLogs(CLI::App& app, Globals& globals);
 void AddCancel(CLI::App& app, Globals& globals);
+void AddExport(CLI::App& app, Globals& globals);
 void AddWorkers(CLI::App& app, Globals& globals);
+void AddDrain(CLI::App& app, Globals& globals);
+void AddResume(CLI::App& app, Globals& globals);
 void AddVersion(CLI::App& app, Globals& globals);
 
 inline constexpr char kJobHelp[] = "id, name (its latest job) or unambiguous beginning of an id";

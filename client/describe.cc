@@ -17,6 +17,22 @@ std::string Time(const google::protobuf::Timestamp& time) {
   return time.seconds() == 0 ? "-" : google::protobuf::util::TimeUtil::ToString(time);
 }
 
+std::string Restarts(const v1::JobStatus& job) {
+  if (job.fruitless_restarts() == 0) return absl::StrCat(job.restarts());
+  return absl::StrCat(job.restarts(), ", ", job.fruitless_restarts(), " of at most ",
+                      job.job().max_restarts(), " without a newer checkpoint");
+}
+
+std::string Checkpoint(const v1::JobStatus& job) {
+  if (!job.job().has_checkpoint()) return "none: the job has no checkpoint section";
+  std::string text =
+      job.checkpoint_step() == 0 ? std::string("none yet") : absl::StrCat("step ", job.checkpoint_step());
+  if (job.has_checkpoint_time()) absl::StrAppend(&text, ", ", Time(job.checkpoint_time()));
+  if (!job.checkpoint_trouble().empty())
+    absl::StrAppend(&text, "; the last one was not written: ", job.checkpoint_trouble());
+  return text;
+}
+
 int Run(const Globals& globals, const std::string& reference) {
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> job = api.GetJob(reference);
@@ -25,6 +41,8 @@ int Run(const Globals& globals, const std::string& reference) {
       {"Job:", job->id()},
       {"State:", absl::StrCat(v1::JobStatus::State_Name(job->state()), job->stopping() ? " (stopping)" : "")},
       {"Reason:", job->reason().empty() ? "-" : job->reason()},
+      {"Restarts:", Restarts(*job)},
+      {"Checkpoint:", Checkpoint(*job)},
       {"Submitted:", Time(job->submitted())},
       {"Started:", Time(job->started())},
       {"Finished:", Time(job->finished())},

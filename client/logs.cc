@@ -19,7 +19,7 @@ struct Options {
 };
 
 int Run(const Globals& globals, const Options& options) {
-  Api api(globals.coordinator);
+  Api api(globals.coordinator, std::chrono::seconds(globals.patience_seconds));
   std::optional<int> rank;
   if (options.rank >= 0) rank = options.rank;
   OnInterrupt interrupt([&api] { api.Interrupt(); });

@@ -17,6 +17,10 @@ int main(int argc, char** argv) {
       ->envname("METP_COORDINATOR")
       ->check(metp::HostPortError)
       ->capture_default_str();
+  app.add_option("--patience", globals.patience_seconds,
+                 "seconds that a watch which has begun waits for a coordinator that has gone")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   app.require_subcommand(1);
   app.fallthrough();  // --coordinator may stand after the verb too
   app.footer(std::string("\nA JOB is given by its id, by its name (the latest job of that name) or by an "
@@ -31,7 +35,10 @@ int main(int argc, char** argv) {
   metp::AddWatch(app, globals);
   metp::AddLogs(app, globals);
   metp::AddCancel(app, globals);
+  metp::AddExport(app, globals);
   metp::AddWorkers(app, globals);
+  metp::AddDrain(app, globals);
+  metp::AddResume(app, globals);
   metp::AddVersion(app, globals);
   try {
     app.parse(argc, argv);

@@ -3,13 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/str_split.h"
 #include "client/api.h"
 #include "client/command.h"
 #include "client/job_file_error.h"
-#include "client/json.h"
-#include "client/summary.h"
-#include "client/watching.h"
+#include "client/submitting.h"
 #include "proto/support/job_file.h"
 #include "worker/data/dataset.h"
 
@@ -39,23 +36,14 @@ int Run(const Globals& globals, const Options& options) {
                            absl::InvalidArgumentError("data.source: " + std::string(data.message())));
     }
   }
-  Api api(globals.coordinator);
+  Api api(globals.coordinator, std::chrono::seconds(globals.patience_seconds));
   const absl::StatusOr<v1::JobStatus> status = api.Submit(*job);
   if (absl::IsFailedPrecondition(status.status()) || absl::IsInvalidArgument(status.status()) ||
       absl::IsResourceExhausted(status.status())) {
     return FailInJobFile(options.file, options.set, status.status());
   }
   if (!status.ok()) return Fail(status.status());
-  const bool json = options.output == "json";
-  for (absl::string_view line : absl::StrSplit(PlanLines(*status), '\n', absl::SkipEmpty()))
-    std::fprintf(stderr, "plan: %.*s\n", static_cast<int>(line.size()), line.data());
-  if (options.watch) {
-    std::fprintf(stderr, "submitted %s\n", status->id().c_str());
-    return Follow(api, status->id(), json);
-  }
-  std::printf("%s\n", json ? ToJson(*status).c_str() : status->id().c_str());
-  std::fprintf(stderr, "submitted; follow it with: metpctl watch %s\n", status->id().c_str());
-  return kExitOk;
+  return Submitted(api, *status, options.watch, options.output == "json");
 }
 
 }  // namespace

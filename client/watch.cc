@@ -14,7 +14,7 @@ struct Options {
 };
 
 int Run(const Globals& globals, const Options& options) {
-  Api api(globals.coordinator);
+  Api api(globals.coordinator, std::chrono::seconds(globals.patience_seconds));
   const absl::StatusOr<v1::JobStatus> job =
       api.GetJob(options.job);  // the id that was meant, for all that is said
   if (!job.ok()) return Fail(job.status());

@@ -12,6 +12,12 @@
 namespace metp {
 namespace {
 
+std::string Detail(const v1::WorkerStatus& worker) {
+  if (!worker.drained()) return worker.detail();
+  return absl::StrCat("drained", worker.drain_reason().empty() ? "" : ": ", worker.drain_reason(),
+                      worker.detail().empty() ? "" : "; ", worker.detail());
+}
+
 int Run(const Globals& globals, const std::string& output) {
   Api api(globals.coordinator);
   const absl::StatusOr<std::vector<v1::WorkerStatus>> workers = api.ListWorkers();
@@ -34,7 +40,7 @@ int Run(const Globals& globals, const std::string& output) {
                     absl::StrCat(worker.threads()), Bytes(static_cast<double>(worker.memory_bytes())),
                     worker.address(),
                     worker.job().empty() ? "-" : absl::StrCat(worker.job(), " rank ", worker.rank()),
-                    worker.metrics_url(), worker.detail()});
+                    worker.metrics_url(), Detail(worker)});
   }
   std::fputs(Table(rows, {3, 4}).c_str(), stdout);
   return kExitOk;

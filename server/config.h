@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace metp {
@@ -29,11 +30,34 @@ struct CoordinatorConfig {
   /// stopped this long after, so that they can still say what really happened.
   std::chrono::milliseconds cause_window{500};
 
+  /// Wait before a job is tried again after a fault: doubles with every restart without a newer checkpoint, up to the limit.
+  std::chrono::milliseconds restart_backoff{1000};
+  std::chrono::milliseconds restart_backoff_limit{60000};
+  /// How long a job that waits for workers which were there waits for them before it is planned again on those that are,
+  /// where it allows for that. Shorter than a worker's restart makes jobs shrink needlessly.
+  std::chrono::milliseconds replan_after{30000};
+
+  /// An attempt hangs when a step takes hang_factor times the longest of the last 20, hang_floor at least. Lower finds hangs
+  /// sooner, and takes a busy machine for one.
+  double hang_factor = 10;
+  std::chrono::milliseconds hang_floor{30000};
+  /// The same for what cannot be learned: from an attempt's start to its first step, and while checkpoints are waited for.
+  std::chrono::milliseconds start_timeout{600000};
+  /// A rank computes so many times as long as the median one before it is called a straggler.
+  double straggler_ratio = 1.5;
+
+  /// Workers that the jobs of a namespace may hold at once; absent: any number.
+  std::map<std::string, int> quotas;
+
   /// Ended jobs that are kept with steps and output; the oldest ended one goes when there are more.
   int finished_jobs_kept = 200;
   /// Output kept of one job; older lines are dropped and counted.
   size_t log_lines = 20000;
   size_t log_bytes = 4 << 20;
+
+  /// Between two writes of what ranks have reported. Workers are told that it was taken after that: longer makes fewer,
+  /// larger writes.
+  std::chrono::milliseconds flush_interval{50};
 
   /// Bounds of one streamed message; gRPC refuses 4 MiB.
   int steps_per_message = 2000;

@@ -15,8 +15,6 @@
 namespace metp {
 namespace {
 
-constexpr std::chrono::seconds kWriteAgain{1};  // after the store has refused
-
 bool Names(const v1::WorkerHello& hello, const std::string& attempt, int rank) {
   return std::any_of(hello.ranks().begin(), hello.ranks().end(),
                      [&](const v1::RankKey& key) { return key.attempt() == attempt && key.rank() == rank; });
@@ -35,17 +33,28 @@ absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string
   } else if (!absl::IsNotFound(repeated.status())) {
     return repeated.status();
   }
+  submission.workers = WorkersToPlanOn();
+  const auto quota = config_.quotas.find(job.namespace_());
+  if (quota != config_.quotas.end() && quota->second < submission.workers.count)
+    submission.workers.count = quota->second;
   submission.job = std::move(job);
-  const std::vector<v1::WorkerStatus> workers = workers_.List();
-  submission.workers.profile = CommonProfile(workers);
-  for (const v1::WorkerStatus& worker : workers) {
-    if (worker.state() == v1::WorkerStatus::LOST) continue;
-    ++submission.workers.count;
-    submission.workers.profiled += worker.has_profile() ? 1 : 0;
-    if (worker.memory_bytes() > 0) submission.workers.memory_bytes.push_back(worker.memory_bytes());
-  }
-  std::sort(submission.workers.memory_bytes.rbegin(), submission.workers.memory_bytes.rend());
   return submission;
+}
+
+Workers Controller::WorkersToPlanOn() const {
+  Workers there;
+  std::vector<v1::WorkerStatus> workers = workers_.List();
+  std::erase_if(workers, [](const v1::WorkerStatus& worker) {
+    return worker.state() == v1::WorkerStatus::LOST || worker.drained();
+  });
+  there.profile = CommonProfile(workers);
+  for (const v1::WorkerStatus& worker : workers) {
+    ++there.count;
+    there.profiled += worker.has_profile() ? 1 : 0;
+    if (worker.memory_bytes() > 0) there.memory_bytes.push_back(worker.memory_bytes());
+  }
+  std::sort(there.memory_bytes.rbegin(), there.memory_bytes.rend());
+  return there;
 }
 
 absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, const v1::JobSpec& job,
@@ -58,6 +67,25 @@ absl::StatusOr<v1::JobStatus> Controller::Submit(const std::string& request_id, 
 absl::StatusOr<v1::JobStatus> Controller::Cancel(const std::string& reference) {
   METP_ASSIGN_OR_RETURN(const std::string id, jobs_.Find(reference));
   return jobs_.Cancel(id);
+}
+
+absl::Status Controller::Drain(const v1::DrainWorkerRequest& request) {
+  const std::string& name = request.worker();
+  if (!workers_.Knows(name)) {
+    return absl::NotFoundError(absl::StrCat("no worker '", name, "'; `metpctl workers` lists them"));
+  }
+  METP_RETURN_IF_ERROR(store_.Write({.drains = {{name, !request.undrain(), request.reason()}}}));
+  workers_.SetDrained(name, !request.undrain(), request.reason());
+  if (request.undrain() || !request.evict()) return absl::OkStatus();
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.worker != name || rank.stop_sent) continue;
+    v1::ToWorker message;
+    message.mutable_interrupt()->set_attempt(rank.attempt);
+    message.mutable_interrupt()->set_rank(rank.rank);
+    message.mutable_interrupt()->set_reason("its worker is drained");
+    workers_.Send(name, std::move(message));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hello,
@@ -86,6 +114,7 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
     if (rank.worker != name) continue;
     const bool there = Names(hello, rank.attempt, rank.rank);
     if (there) {
+      BackAgain(rank);
       if (rank.stop_sent) SendStop(rank);
     } else if (rank.state == v1::RankStatus::ASSIGNED && !rank.stop_sent) {
       // The session broke before the command arrived.
@@ -152,6 +181,11 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         break;
       case v1::WorkerEvent::kStep:
         status = jobs_.Report(attempt, event.step());
+        if (status.ok()) hangs_.Step(attempt, event.step().step(), event.step().step_seconds(), clock_.Now());
+        break;
+      case v1::WorkerEvent::kCheckpoint:
+        status = jobs_.NoteCheckpoint(attempt, rank, event.checkpoint());
+        if (event.checkpoint().kind() == v1::CheckpointNote::WAITING) hangs_.Waits(attempt, clock_.Now());
         break;
       case v1::WorkerEvent::kOutput:
         status =
@@ -180,7 +214,7 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
 
 void Controller::NoteLink(const std::string& worker, const std::string& attempt, int rank,
                           const v1::Link& link) {
-  const absl::StatusOr<v1::JobStatus> status = jobs_.Get(attempt.substr(0, attempt.rfind('/')));
+  const absl::StatusOr<v1::JobStatus> status = jobs_.Get(JobOfAttempt(attempt));
   if (!status.ok()) return;
   const int p = status->plan().degree(), first = rank / p * p;
   bool across = false;
@@ -215,30 +249,11 @@ absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEn
   const std::vector<LiveRank> live = jobs_.LiveRanks();
   const bool over =
       std::none_of(live.begin(), live.end(), [&](const LiveRank& r) { return r.attempt == attempt; });
-  if (over) rendezvous_.Erase(attempt);
+  if (over) {
+    rendezvous_.Erase(attempt);
+    hangs_.Forget(attempt);
+  }
   return absl::OkStatus();
-}
-
-void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told) {
-  for (const LiveRank& rank : jobs_.LiveRanks()) {
-    if (rank.worker == worker) overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told};
-  }
-  EndOverdue();
-}
-
-void Controller::EndOverdue() {
-  if (overdue_.empty()) return;
-  const auto overdue = std::exchange(overdue_, {});
-  for (const LiveRank& rank : jobs_.LiveRanks()) {
-    const auto found = overdue.find({rank.attempt, rank.rank});
-    if (found == overdue.end()) continue;
-    const Overdue& end = found->second;
-    const absl::Status gone =
-        Gone(rank.attempt, rank.rank,
-             {rank.stop_sent ? end.if_told : EndKind::kDeath,
-              absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
-    if (!gone.ok()) overdue_[found->first] = end;  // the store refuses
-  }
 }
 
 void Controller::StopStale(const std::string& worker, const std::string& attempt, int rank,
@@ -257,14 +272,16 @@ void Controller::SendStop(const LiveRank& rank) {
   message.mutable_stop()->set_attempt(rank.attempt);
   message.mutable_stop()->set_rank(rank.rank);
   message.mutable_stop()->set_reason(rank.reason);
+  message.mutable_stop()->set_dump(rank.dump);
   workers_.Send(rank.worker, std::move(message));
 }
 
 void Controller::Load(const StoredState& state) {
   jobs_.Load(state);
-  workers_.Load(state.workers);
+  workers_.Load(state);
   for (const v1::WorkerHello& hello : state.workers) remembered_[hello.name()] = hello.SerializeAsString();
   for (const LiveRank& rank : jobs_.LiveRanks()) {
+    hangs_.Begin(rank.attempt, clock_.Now());
     if (!workers_.Knows(rank.worker))
       overdue_[{rank.attempt, rank.rank}] = {rank.worker, "its worker has left", EndKind::kDeath};
   }
@@ -284,45 +301,6 @@ absl::Status Controller::Remember(v1::WorkerHello hello) {
   METP_RETURN_IF_ERROR(store_.Write({.workers = {hello}}));
   last = bytes;
   return absl::OkStatus();
-}
-
-void Controller::Tick() {
-  for (const auto& [worker, why] : workers_.Expire()) {
-    RanksAreGone(worker, why, EndKind::kDeath);
-  }
-  EndOverdue();
-  for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
-  scheduler_.Tick();
-  std::vector<std::string> names = workers_.TakeForgotten();
-  std::erase_if(names, [&](const std::string& name) { return workers_.Knows(name); });  // back already
-  if (!names.empty()) {
-    for (const std::string& name : names) remembered_.erase(name);
-    // One that stays in the store is suspected and lost at the next start.
-    store_.Write({.workers_gone = names}).IgnoreError();
-  }
-  const absl::Status written = jobs_.Flush();
-  workers_.Acknowledge(written.ok());
-  if (written.ok() == store_refuses_) {  // it has changed
-    store_refuses_ = !written.ok();
-    std::fprintf(
-        stderr, "metp-coordinator: %s\n",
-        store_refuses_
-            ? absl::StrCat("the store takes no changes, so workers are not told that their reports were "
-                           "taken: ",
-                           std::string(written.message()))
-                  .c_str()
-            : "the store takes changes again");
-  }
-  write_again_.reset();
-  if (store_refuses_ || !overdue_.empty()) write_again_ = clock_.Now() + kWriteAgain;
-}
-
-std::optional<Clock::Time> Controller::NextDeadline() const {
-  std::optional<Clock::Time> next;
-  for (const std::optional<Clock::Time>& at : {workers_.NextDeadline(), jobs_.NextStop(), write_again_}) {
-    if (at.has_value() && (!next.has_value() || *at < *next)) next = at;
-  }
-  return next;
 }
 
 }  // namespace metp

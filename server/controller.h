@@ -5,16 +5,20 @@
 // the event loop, and none blocks on anything but the store.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "metp/v1/job_service.pb.h"
 #include "metp/v1/worker_service.pb.h"
 #include "proto/support/clock.h"
+#include "server/hang_watch.h"
 #include "server/job_table.h"
 #include "server/planner/planner.h"
 #include "server/registry.h"
@@ -27,8 +31,21 @@ namespace metp {
 class Controller {
  public:
   /// `jobs` writes to the same store. All must outlive the controller.
-  Controller(JobTable& jobs, Registry& workers, Store& store, const Clock& clock)
-      : jobs_(jobs), workers_(workers), store_(store), clock_(clock), scheduler_(jobs, workers) {}
+  Controller(const CoordinatorConfig& config, JobTable& jobs, Registry& workers, Store& store,
+             const Clock& clock)
+      : config_(config),
+        jobs_(jobs),
+        workers_(workers),
+        store_(store),
+        clock_(clock),
+        scheduler_(config, jobs, workers),
+        hangs_(config),
+        last_tick_(clock.Now()) {}
+
+  /// Who plans queued jobs again; `done` must come as a call on this controller's thread, later. Without one they wait.
+  using PlanElsewhere =
+      std::function<void(v1::JobSpec, Workers, std::function<void(absl::StatusOr<Choice>)> done)>;
+  void set_planner(PlanElsewhere planner) { planner_ = std::move(planner); }
 
   /// What an earlier coordinator had written. Once, before anything else. Its workers' ranks count as there until the
   /// workers say otherwise, or are lost.
@@ -50,6 +67,8 @@ class Controller {
                                        const Choice& choice);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
+  /// NotFound: no such worker. Unavailable: the store refuses.
+  absl::Status Drain(const v1::DrainWorkerRequest& request);
 
   // ---- workers ----
 
@@ -63,13 +82,20 @@ class Controller {
 
   // ---- time ----
 
-  /// Ages workers, stops what must stop, starts what can start, writes what has changed, and tells workers what was
+  /// Ages workers, notices hangs, stops what must stop, starts what can start, writes what has changed, and tells workers what was
   /// taken from them. After every other call.
   void Tick();
   /// When Tick has something to do although nothing was called.
   std::optional<Clock::Time> NextDeadline() const;
 
  private:
+  struct Shortage {  // of workers for a queued job
+    Clock::Time since;
+    bool planning = false;
+    int planned_on = -1;  // workers that it could not be planned on, and why
+    std::string refusal = {};
+  };
+
   /// Writes down a worker that is new, or says something new about itself.
   absl::Status Remember(v1::WorkerHello hello);
   absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
@@ -81,26 +107,47 @@ class Controller {
   absl::Status Gone(const std::string& attempt, int rank, const RankEnd& end);
   /// `if_told`: what it counts as for ranks that had been told to stop. A worker that is lost or was
   /// restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
-  void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told);
-  /// Ends the ranks that are overdue; those whose end the store does not take stay so.
+  void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told, bool lost = false);
+  /// Ends the ranks that are overdue and need not be waited for; those whose end the store does not take stay so.
   void EndOverdue();
+  /// A worker that was lost is back, and the rank is still its: it is not overdue, and those of its attempt on other lost
+  /// workers get another lease to come back too.
+  void BackAgain(const LiveRank& rank);
+  /// What a lost worker's ranks may be waited for: trains on, as its neighbours' steps show; or nobody of its attempt is
+  /// heard, so that the trouble may be on this side, and there is nowhere else to run it.
+  bool MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const;
+  void EndHangs();
+  void Schedule();
+  /// Plans jobs again that have waited too long for workers that are not there, and as they were when those are back.
+  void Replan(const Decisions& decisions);
+  void PlanAgain(const std::string& id, const v1::JobStatus& status, Shortage& shortage);
+  void Flush();
+  Workers WorkersToPlanOn() const;
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);
 
+  const CoordinatorConfig& config_;
   JobTable& jobs_;
   Registry& workers_;
   Store& store_;
   const Clock& clock_;
   std::map<std::string, std::string> remembered_;  // hellos as the store has them, by name
-  std::optional<Clock::Time> write_again_;         // the store has refused a write
   bool store_refuses_ = false;
   struct Overdue {
     std::string worker, why;
     EndKind if_told = EndKind::kDeath;
+    bool lost = false;       // its worker was not heard, which says little of the rank
+    Clock::Time until = {};  // waited for till then in any case
   };
   std::map<Registry::RankId, Overdue> overdue_;  // ends of ranks whose worker is gone, not written yet
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
+  HangWatch hangs_;
+  PlanElsewhere planner_;
+  std::map<std::string, Shortage> shortages_;  // by job
+  std::pair<uint64_t, uint64_t> scheduled_;    // versions of jobs and workers at the last look
+  Clock::Time schedule_again_{};
+  Clock::Time last_tick_, flush_at_{}, look_again_{};
 };
 
 }  // namespace metp

@@ -28,7 +28,7 @@ Coordinator::Coordinator(CoordinatorConfig config, const Clock& clock, Store& st
       jobs_(config_, clock, store, changes_),
       workers_(config_, clock),
       store_(store),
-      controller_(jobs_, workers_, store, clock) {}
+      controller_(config_, jobs_, workers_, store, clock) {}
 
 Coordinator::~Coordinator() { Stop(); }
 
@@ -36,6 +36,14 @@ absl::Status Coordinator::Start() {
   METP_ASSIGN_OR_RETURN(const StoredState state, store_.Load());
   controller_.Load(state);
   METP_RETURN_IF_ERROR(ServeHttp());
+  controller_.set_planner(
+      [this](v1::JobSpec job, Workers workers, const std::function<void(absl::StatusOr<Choice>)>& done) {
+        desk_.Post(
+            std::move(job), std::move(workers), [] { return true; },
+            [this, done](absl::StatusOr<Choice> choice) {
+              loop_->Post([done, choice = std::move(choice)](Controller&) { done(choice); });
+            });
+      });
   loop_ = std::make_unique<EventLoop>(controller_);
   return ServeGrpc();
 }
@@ -52,7 +60,7 @@ absl::Status Coordinator::ServeHttp() {
 }
 
 absl::Status Coordinator::ServeGrpc() {
-  job_service_ = std::make_unique<JobService>(config_, *loop_, jobs_, workers_, changes_);
+  job_service_ = std::make_unique<JobService>(config_, *loop_, desk_, jobs_, workers_, changes_);
   job_service_->set_http_url(absl::StrCat("http://", http_->address()));
   worker_service_ = std::make_unique<WorkerService>(*loop_);
   grpc::EnableDefaultHealthCheckService(true);
@@ -77,7 +85,7 @@ absl::Status Coordinator::ServeGrpc() {
 
 void Coordinator::Stop() {
   if (server_ != nullptr) {
-    job_service_->StopPlanning();
+    desk_.Stop();  // submissions that wait to be planned are answered: the shutdown waits for them
     workers_.CloseAll(absl::UnavailableError("the coordinator is stopping"));
     server_->Shutdown(std::chrono::system_clock::now() + config_.shutdown_grace);
     server_->Wait();

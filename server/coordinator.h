@@ -54,6 +54,7 @@ class Coordinator {
   Store& store_;
   Controller controller_;
   std::unique_ptr<EventLoop> loop_;
+  PlanningDesk desk_;  // goes before the loop, to which it posts
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<WorkerService> worker_service_;
   std::unique_ptr<HttpServer> http_;

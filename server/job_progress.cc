@@ -7,7 +7,7 @@
 namespace metp {
 namespace {
 
-constexpr int kRateSteps = 20;  // tokens per second is taken over the last steps, this many at most
+constexpr size_t kRateSteps = 20;  // rates and ratios are taken over the last steps, this many at most
 
 void AddTotals(const v1::StepReport& report, v1::RankStatus& rank) {
   rank.set_step(report.step());
@@ -44,9 +44,13 @@ bool JobProgress::Add(const v1::StepReport& report, v1::RankStatus& rank, v1::Jo
     point.set_model_flops(report.model_flops());
   }
   point.set_step_seconds(std::max(point.step_seconds(), report.step_seconds()));
+  double& compute = partial.compute[report.rank()];
+  for (const auto& [name, times] : report.passes()) compute += times.compute_seconds();
   changed_.insert(report.step());
   if (++partial.reported == job.ranks_size()) {
     const v1::StepPoint whole = std::move(point);
+    compute_.push_back(std::move(partial.compute));
+    if (compute_.size() > kRateSteps) compute_.pop_front();
     partial_.erase(report.step());
     Publish(whole, job);
   }
@@ -84,7 +88,41 @@ void JobProgress::Summarize(v1::JobStatus& job) const {
   job.set_tokens_per_second(seconds > 0 ? tokens / seconds : 0);
 }
 
+void JobProgress::PublishRest(v1::JobStatus& job) {
+  while (!partial_.empty()) {
+    const v1::StepPoint point = partial_.begin()->second.point;
+    partial_.erase(partial_.begin());
+    if (points_.empty() || point.step() > points_.back().step()) Publish(point, job);
+  }
+}
+
+std::vector<int> JobProgress::TakeStragglers(double ratio, v1::JobStatus& job) {
+  std::vector<int> fresh;
+  const size_t ranks = static_cast<size_t>(job.ranks_size());
+  if (compute_.size() < kRateSteps || ranks < 2) return fresh;
+  std::vector<double> sums(ranks);
+  for (const auto& step : compute_) {
+    for (const auto& [rank, seconds] : step) sums[static_cast<size_t>(rank)] += seconds;
+  }
+  std::vector<double> sorted = sums;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[(ranks - 1) / 2];
+  if (median <= 0) return fresh;
+  for (size_t r = 0; r < ranks; ++r) {
+    const int rank = static_cast<int>(r);
+    job.mutable_ranks(rank)->set_straggler_ratio(sums[r] / median);
+    if (sums[r] < ratio * median) {
+      stragglers_.erase(rank);
+    } else if (stragglers_.insert(rank).second) {
+      fresh.push_back(rank);
+    }
+  }
+  return fresh;
+}
+
 void JobProgress::StartAttempt() {
+  compute_.clear();
+  stragglers_.clear();
   partial_.clear();
   forget_unfinished_ = true;
 }

@@ -3,6 +3,7 @@
 // What the ranks of a job have measured, put together: one point per step for the curve, running totals per
 // rank. Not thread-safe: the job table guards it.
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,12 +22,18 @@ class JobProgress {
   /// step. False (and nothing changed) for a step at or before the rank's last one.
   bool Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job);
 
+  /// Ranks whose straggler_ratio has come to be at least `ratio` since the last call, and was not before. Over the last
+  /// 20 steps: seconds that a rank computed over those of the median rank.
+  std::vector<int> TakeStragglers(double ratio, v1::JobStatus& job);
+
   /// Every step that all ranks have reported, by ascending step; a step whose reports were lost is missing.
   const std::vector<v1::StepPoint>& points() const { return points_; }
   /// The first point after `step`.
   std::vector<v1::StepPoint>::const_iterator After(int step) const;
   /// Forgets unfinished steps: a new attempt begins.
   void StartAttempt();
+  /// The job is done: steps that some ranks have reported count, although what the others reported is lost with them.
+  void PublishRest(v1::JobStatus& job);
 
   /// As the store had it; `job` gets what is said of its last steps.
   void Load(const std::vector<v1::StoredStep>& steps, v1::JobStatus& job);
@@ -38,12 +45,15 @@ class JobProgress {
   struct Partial {
     v1::StepPoint point;
     int reported = 0;
+    std::map<int, double> compute = {};  // seconds, by rank
   };
   void Publish(const v1::StepPoint& point, v1::JobStatus& job);
   void Summarize(v1::JobStatus& job) const;
 
   std::vector<v1::StepPoint> points_;
-  std::map<int, Partial> partial_;  // by step
+  std::map<int, Partial> partial_;             // by step
+  std::deque<std::map<int, double>> compute_;  // of the last whole steps of this attempt
+  std::set<int> stragglers_;                   // ranks, told
   // What the store does not have yet.
   std::set<int> changed_;            // steps
   std::optional<int> forget_after_;  // later steps are to go first

@@ -152,6 +152,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
       return update->terminal || !follow ? Pulled::kEnd : Pulled::kNothingYet;
     }
     chunk.set_dropped(read.dropped);
+    chunk.set_next_offset(read.next);
     chunk.mutable_lines()->Add(read.lines.begin(), read.lines.end());
     return Pulled::kMessage;
   };
@@ -176,6 +177,20 @@ grpc::ServerUnaryReactor* JobService::ListWorkers(grpc::CallbackServerContext* c
   for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_))
     *response->add_workers() = std::move(worker);
   return Finish(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* JobService::DrainWorker(grpc::CallbackServerContext* context,
+                                                  const v1::DrainWorkerRequest* request,
+                                                  v1::WorkerStatus* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Post([this, reactor, request, response](Controller& controller) {
+    const absl::Status drained = controller.Drain(*request);
+    for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_)) {
+      if (worker.name() == request->worker()) *response = std::move(worker);
+    }
+    reactor->Finish(ToGrpc(drained));
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* JobService::GetServer(grpc::CallbackServerContext* context,

@@ -17,12 +17,10 @@ namespace metp {
 
 class JobService final : public v1::JobService::CallbackService {
  public:
-  JobService(const CoordinatorConfig& config, EventLoop& loop, const JobTable& jobs, const Registry& workers,
-             ChangeHub& changes)
-      : config_(config), loop_(loop), jobs_(jobs), workers_(workers), changes_(changes) {}
+  JobService(const CoordinatorConfig& config, EventLoop& loop, PlanningDesk& desk, const JobTable& jobs,
+             const Registry& workers, ChangeHub& changes)
+      : config_(config), loop_(loop), desk_(desk), jobs_(jobs), workers_(workers), changes_(changes) {}
 
-  /// Submissions that wait to be planned are answered Unavailable; before the server shuts down, which waits for them.
-  void StopPlanning() { desk_.Stop(); }
   /// Known only once the HTTP server has its port.
   void set_http_url(std::string url) { http_url_ = std::move(url); }
 
@@ -44,6 +42,9 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
+                                        const v1::DrainWorkerRequest* request,
+                                        v1::WorkerStatus* response) override;
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,
                                       v1::GetServerResponse* response) override;
@@ -51,11 +52,11 @@ class JobService final : public v1::JobService::CallbackService {
  private:
   const CoordinatorConfig& config_;
   EventLoop& loop_;
+  PlanningDesk& desk_;
   const JobTable& jobs_;
   const Registry& workers_;
   ChangeHub& changes_;
   std::string http_url_;
-  PlanningDesk desk_;  // first to go: it posts to the loop
 };
 
 }  // namespace metp

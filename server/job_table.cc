@@ -12,27 +12,15 @@
 namespace metp {
 namespace {
 
-int Strength(EndKind kind) {
-  switch (kind) {
-    case EndKind::kDone:
-      return 0;
-    case EndKind::kStopped:
-      return 1;
-    case EndKind::kConsequence:
-      return 2;
-    case EndKind::kError:
-    case EndKind::kDeath:
-      return 3;
-  }
-  return 0;
-}
-
 int CountRanks(const v1::JobStatus& status, v1::RankStatus::State state) {
   return static_cast<int>(
       std::count_if(status.ranks().begin(), status.ranks().end(),
                     [state](const v1::RankStatus& rank) { return rank.state() == state; }));
 }
-int CountGone(const v1::JobStatus& status) { return CountRanks(status, v1::RankStatus::GONE); }
+
+std::string PlanSentence(const v1::Plan& plan) {
+  return absl::StrCat(RanksOf(plan), RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan));
+}
 
 std::string WorkerNames(const std::vector<Placement>& placement) {
   std::vector<std::string> names;
@@ -45,13 +33,6 @@ std::string WorkerNames(const std::vector<Placement>& placement) {
 }
 
 std::string StateName(v1::JobStatus::State state) { return v1::JobStatus::State_Name(state); }
-
-/// The sentence for a job whose end is decided but not reached.
-std::string StoppingReason(const v1::JobStatus& status, bool cancel, const std::string& cause) {
-  const int left = status.ranks_size() - CountGone(status);
-  return absl::StrCat(cancel ? "cancelling" : "failing", ": waiting for ", left, " of ", status.ranks_size(),
-                      " rank processes to end", cause.empty() ? "" : "; ", cause);
-}
 
 }  // namespace
 
@@ -97,8 +78,7 @@ absl::StatusOr<v1::JobStatus> JobTable::Add(const std::string& request_id, const
   status.set_state(v1::JobStatus::QUEUED);
   status.set_reason("waiting for its turn");
   *status.mutable_submitted() = TimeStamp(clock_);
-  AddEvent(record, absl::StrCat("submitted; planned: ", RanksOf(plan),
-                                RanksOf(plan) == 1 ? " rank, " : " ranks, ", PlanSettings(plan)));
+  AddEvent(record, v1::JobEvent::SUBMITTED, absl::StrCat("submitted; planned: ", PlanSentence(plan)));
   METP_RETURN_IF_ERROR(Commit(record));
   return status;
 }
@@ -108,13 +88,7 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
   std::string attempt;
   {
     MutexLock write(write_mutex_);
-    v1::JobRecord next;
-    {
-      MutexLock lock(mutex_);
-      Job* job = FindJob(id);
-      if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
-      next = job->record;
-    }
+    METP_ASSIGN_OR_RETURN(v1::JobRecord next, RecordOf(id));
     v1::JobStatus& status = *next.mutable_status();
     if (status.state() != v1::JobStatus::QUEUED) {
       return absl::FailedPreconditionError(
@@ -127,6 +101,8 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
     next.set_attempts(next.attempts() + 1);
     attempt = absl::StrCat(id, "/", next.attempts());
     status.set_attempt(attempt);
+    status.clear_not_before();
+    next.set_began_after(status.checkpoint_step());
     status.set_state(v1::JobStatus::STARTING);
     status.set_reason(absl::StrCat("starting ", placement.size(), " ranks"));
     status.clear_ranks();
@@ -138,13 +114,11 @@ absl::StatusOr<std::string> JobTable::StartAttempt(const std::string& id,
       rank.set_state(v1::RankStatus::ASSIGNED);
     }
     next.clear_rendezvous();
-    AddEvent(next, absl::StrCat("attempt ", next.attempts(), " starts on ", WorkerNames(placement)));
+    AddEvent(next, v1::JobEvent::ATTEMPT,
+             absl::StrCat("attempt ", next.attempts(), " starts on ", WorkerNames(placement)));
     {
       MutexLock lock(mutex_);
-      Job* job = FindJob(id);
-      job->stop.reset();
-      job->cause.reset();
-      job->progress.StartAttempt();
+      FindJob(id)->progress.StartAttempt();
     }
     METP_RETURN_IF_ERROR(Commit(next));
   }
@@ -164,8 +138,7 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
       if (starting.state() != v1::RankStatus::STARTED) {
         starting.set_state(v1::RankStatus::STARTED);
         starting.set_description(description);
-        job->changed = true;
-        ++job->version;
+        Changed(*job);
       }
       if (status.state() == v1::JobStatus::STARTING && !status.stopping()) {
         const int started = CountRanks(status, v1::RankStatus::STARTED);
@@ -179,7 +152,7 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
       status.set_reason("");
       *status.mutable_started() = TimeStamp(clock_);
       next.clear_rendezvous();
-      AddEvent(next, absl::StrCat("all ", status.ranks_size(), " ranks have started"));
+      AddEvent(next, v1::JobEvent::RUNNING, absl::StrCat("all ", status.ranks_size(), " ranks have started"));
       METP_RETURN_IF_ERROR(Commit(next));
     }
   }
@@ -187,134 +160,29 @@ absl::Status JobTable::RankStarted(const std::string& attempt, int rank, const s
   return absl::OkStatus();
 }
 
-absl::Status JobTable::RankGone(const std::string& attempt, int rank, const RankEnd& end) {
+absl::Status JobTable::Replan(const std::string& id, const v1::Plan& plan, const v1::Prediction& prediction,
+                              const std::string& why) {
   {
     MutexLock write(write_mutex_);
-    v1::JobRecord next;
-    std::optional<Stop> stop;
-    std::optional<RankEnd> cause;
-    {
-      MutexLock lock(mutex_);
-      METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
-      next = job->record;
-      stop = job->stop;
-      cause = job->cause;
-    }
+    METP_ASSIGN_OR_RETURN(v1::JobRecord next, RecordOf(id));
     v1::JobStatus& status = *next.mutable_status();
-    status.mutable_ranks(rank)->set_state(v1::RankStatus::GONE);
-    status.mutable_ranks(rank)->set_end(end.message);
-    if (end.kind != EndKind::kDone && end.kind != EndKind::kStopped) AddEvent(next, end.message);
-    if (end.kind != EndKind::kDone) {
-      if (!cause.has_value() || Strength(end.kind) > Strength(cause->kind)) cause = end;
-      const bool wait = Strength(end.kind) == Strength(EndKind::kConsequence);
-      const Clock::Time at =
-          clock_.Now() + (wait ? Clock::Duration(config_.cause_window) : Clock::Duration(0));
-      if (!stop.has_value()) stop = Stop{.cancel = false, .at = at};
-      if (!stop->sent) stop->at = std::min(stop->at, at);
-      status.set_stopping(true);
+    if (status.state() != v1::JobStatus::QUEUED)
+      return absl::FailedPreconditionError(absl::StrCat("job ", id, " is not QUEUED any more"));
+    if (!next.has_first_plan()) {
+      *next.mutable_first_plan() = status.plan();
+      *next.mutable_first_prediction() = status.prediction();
+    } else if (google::protobuf::util::MessageDifferencer::Equals(next.first_plan(), plan)) {
+      next.clear_first_plan();
+      next.clear_first_prediction();
     }
-    if (cause.has_value() && !(stop.has_value() && stop->cancel)) next.set_cause(cause->message);
-    if (CountGone(status) == status.ranks_size()) {
-      status.set_stopping(false);
-      next.clear_rendezvous();
-      *status.mutable_finished() = TimeStamp(clock_);
-      if (!cause.has_value()) {
-        status.set_state(v1::JobStatus::SUCCEEDED);
-        const v1::TrainSpec& train = status.job().train();
-        const bool early = train.has_stop_after() && train.stop_after() < train.steps();
-        status.set_reason(early ? absl::StrCat("stopped after step ", train.stop_after(), " of ",
-                                               train.steps(), ", as train.stop_after says")
-                                : absl::StrCat("all ", train.steps(), " steps done"));
-      } else if (stop->cancel) {
-        status.set_state(v1::JobStatus::CANCELLED);
-        status.set_reason("cancelled on request");
-      } else {
-        status.set_state(v1::JobStatus::FAILED);
-        status.set_reason(cause->message);
-      }
-      AddEvent(next, absl::StrCat(StateName(status.state()), ": ", status.reason()));
-    } else if (status.stopping()) {
-      status.set_reason(StoppingReason(status, stop->cancel, stop->cancel ? "" : cause->message));
-    }
+    *status.mutable_plan() = plan;
+    status.clear_prediction();
+    if (!prediction.profile().empty()) *status.mutable_prediction() = prediction;
+    AddEvent(next, v1::JobEvent::REPLANNED, absl::StrCat("planned again, ", why, ": ", PlanSentence(plan)));
     METP_RETURN_IF_ERROR(Commit(next));
-    {
-      MutexLock lock(mutex_);
-      Job* job = FindJob(status.id());
-      job->stop = stop;
-      job->cause = cause;
-    }
-    if (IsTerminal(status.state())) DropOldFinished();
-  }
-  changes_.Notify(JobOfAttempt(attempt));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::JobStatus> JobTable::Cancel(const std::string& id) {
-  v1::JobStatus result;
-  {
-    MutexLock write(write_mutex_);
-    v1::JobRecord next;
-    {
-      MutexLock lock(mutex_);
-      const Job* job = FindJob(id);
-      if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
-      next = job->record;
-    }
-    v1::JobStatus& status = *next.mutable_status();
-    if (next.cancel_requested() && (status.state() == v1::JobStatus::CANCELLED || status.stopping()))
-      return status;
-    if (IsTerminal(status.state())) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job ", id, " has ended already: ", StateName(status.state()), ", ", status.reason()));
-    }
-    if (status.stopping()) {
-      return absl::FailedPreconditionError(absl::StrCat("job ", id, " is ", status.reason()));
-    }
-    next.set_cancel_requested(true);
-    if (status.state() == v1::JobStatus::QUEUED) {
-      status.set_state(v1::JobStatus::CANCELLED);
-      status.set_reason("cancelled on request, before it started");
-      *status.mutable_finished() = TimeStamp(clock_);
-      AddEvent(next, absl::StrCat("CANCELLED: ", status.reason()));
-    } else {
-      AddEvent(next, "asked to be cancelled");
-      status.set_stopping(true);
-      status.set_reason(StoppingReason(status, true, ""));
-    }
-    METP_RETURN_IF_ERROR(Commit(next));
-    if (status.stopping()) {
-      MutexLock lock(mutex_);
-      FindJob(id)->stop = Stop{.cancel = true, .at = clock_.Now()};
-    } else {
-      DropOldFinished();
-    }
-    result = status;
   }
   changes_.Notify(id);
-  return result;
-}
-
-void JobTable::DropOldFinished() {
-  std::vector<std::string> drop;
-  {
-    MutexLock lock(mutex_);
-    int finished = 0;
-    for (const auto& [sequence, job] : jobs_) finished += IsTerminal(job->record.status().state()) ? 1 : 0;
-    for (auto at = jobs_.begin(); at != jobs_.end() && finished > config_.finished_jobs_kept;) {
-      const v1::JobRecord& record = at->second->record;
-      if (!IsTerminal(record.status().state())) {
-        ++at;
-        continue;
-      }
-      drop.push_back(record.status().id());
-      by_id_.erase(record.status().id());
-      by_request_.erase(record.request_id());
-      at = jobs_.erase(at);
-      --finished;
-    }
-  }
-  // A record that stays in the store comes back at the next start and is dropped then.
-  if (!drop.empty()) store_.Write({.deleted = drop}).IgnoreError();
+  return absl::OkStatus();
 }
 
 JobTable::Job* JobTable::FindJob(const std::string& id) {
@@ -325,6 +193,13 @@ JobTable::Job* JobTable::FindJob(const std::string& id) {
 const JobTable::Job* JobTable::FindJob(const std::string& id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : found->second;
+}
+
+absl::StatusOr<v1::JobRecord> JobTable::RecordOf(const std::string& id) const {
+  MutexLock lock(mutex_);
+  const Job* job = FindJob(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  return job->record;
 }
 
 absl::StatusOr<JobTable::Job*> JobTable::Live(const std::string& attempt, int rank) {

@@ -4,26 +4,29 @@
 //
 //              1           2             3              4
 //    (submit) ---> QUEUED ---> STARTING ---> RUNNING ---------> SUCCEEDED
-//                    |            |  |         |  |
-//                  5 |          6 |  | 7     6 |  | 7
-//                    v            v  |         v  |
-//                 CANCELLED  CANCELLED +-----------+----------> FAILED
+//                  ^ |            |  |         |  |
+//                8 | | 5        6 |  | 7     6 |  | 7
+//                  | v            v  |         v  |
+//                  | CANCELLED  CANCELLED +-------+----------> FAILED
+//                  +----------------------+-------+
 //
 //    1 Add           a new request id; the job is planned already
 //    2 StartAttempt  a whole gang of workers is reserved; a new attempt with its own incarnation "<id>/<number>"
 //    3 RankStarted   of the last rank that had not started
-//    4 RankGone      of the last rank, all ranks done
+//    4 RankGone      of the last rank, one of them done: it left only when all had done their last step
 //    5 Cancel        of a job that waits: at once
 //    6 RankGone      of the last rank, after Cancel asked for the end
-//    7 RankGone      of the last rank, some rank not done: the strongest cause, the earliest of those, is the job's
+//    7 RankGone      of the last rank, none done, and trying again is of no use (recovery.h)
+//    8 RankGone      of the last rank, none done, and it is: the job waits for its next attempt
 //
-// Between the decision (Cancel, or the first bad end) and arrow 4, 6 or 7 the job is `stopping`: it keeps its
-// state and its workers until every process is gone. Terminal states never change. Messages that name an
-// attempt are refused with FailedPrecondition unless that attempt is the job's last and the rank is not gone.
+// The attempt's cause is the strongest of its ranks' ends (rank_end.h), or what EndAttempt was told. Between the decision
+// (Cancel, EndAttempt, or the first bad end) and arrow 4, 6, 7 or 8 the job is `stopping`: it keeps its state and its
+// workers until every process is gone. Terminal states never change. Messages that name an attempt are refused with
+// FailedPrecondition unless that attempt is the job's last and the rank is not gone.
 //
 // A change of state is written to the store before it is visible; if that fails, it did not happen. What ranks report on
-// their way (steps, peaks, process ids, that one of several has started) is visible at once and written by the next Flush,
-// which comes before a worker is told that it was taken. Output is not written.
+// their way (steps, peaks, process ids, output, that one of several has started) is visible at once and written by the next
+// Flush, which comes before a worker is told that it was taken.
 //
 // Thread-safe. One writer at a time (write_mutex_); readers wait for no disk (mutex_).
 
@@ -31,6 +34,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,25 +48,11 @@
 #include "server/config.h"
 #include "server/job_progress.h"
 #include "server/log_ring.h"
+#include "server/rank_end.h"
 #include "server/scheduler/policy.h"
 #include "server/store/store.h"
 
 namespace metp {
-
-/// How a rank came to its end. Which of several ends is the job's cause: an error or a death before a
-/// consequence before a stop; the earliest of the strongest.
-enum class EndKind {
-  kDone,         // all steps done
-  kStopped,      // by what the coordinator had asked for
-  kConsequence,  // complains of a neighbour or a time-out
-  kError,        // says what went wrong with itself
-  kDeath,        // said nothing
-};
-inline constexpr char kDoneEnd[] = "done";  // the message of kDone
-struct RankEnd {
-  EndKind kind = EndKind::kDone;
-  std::string message;  // full sentence: "rank 2 on worker cpu-3: killed by signal 9 (SIGKILL)"
-};
 
 /// One rank of an attempt that is not gone.
 struct LiveRank {
@@ -70,8 +60,10 @@ struct LiveRank {
   int rank = 0;
   std::string worker;
   v1::RankStatus::State state = v1::RankStatus::ASSIGNED;
+  int step = 0;  // last reported
   bool stop_sent = false;
   std::string reason;  // why it was told to stop
+  bool dump = false;   // first it is to say where it is
 };
 
 struct Placement {
@@ -90,8 +82,9 @@ class JobTable {
 
   /// What the store had. Once, before anything else.
   void Load(const StoredState& state);
-  /// Writes what has changed since the last write. Unavailable: not written; it stays for the next Flush.
-  absl::Status Flush();
+  /// Writes what has changed since the last write, and `more` with it. Unavailable: not written; it stays for the next
+  /// Flush.
+  absl::Status Flush(StoreChange more = {});
 
   // ---- writers ----
 
@@ -115,18 +108,27 @@ class JobTable {
   absl::Status NoteRendezvous(const std::string& attempt, int rank, const std::string& key,
                               const std::string& value);
   absl::Status SetMeasured(const std::string& attempt, int rank, double sgemm_flops_per_second);
-  /// Arrows 4, 6, 7.
+  /// What became of a checkpoint.
+  absl::Status NoteCheckpoint(const std::string& attempt, int rank, const v1::CheckpointNote& note);
+  /// Something that happened to the job.
+  void NoteEvent(const std::string& id, v1::JobEvent::Kind kind, const std::string& text);
+  /// Arrows 4, 6, 7, 8.
   absl::Status RankGone(const std::string& attempt, int rank, const RankEnd& end);
+  /// The attempt is to end for this cause, unless it is ending already; `dump`: its ranks are to say where they are.
+  absl::Status EndAttempt(const std::string& attempt, const RankEnd& cause, bool dump);
   /// Arrow 5, or the wish that leads to 6. OK again for a job that is being or has been cancelled;
-  /// FailedPrecondition for one that has ended otherwise or is failing.
+  /// FailedPrecondition for one that has ended otherwise.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& id);
+  /// Another plan for a queued job; the first one is remembered. FailedPrecondition: it is not QUEUED any more.
+  absl::Status Replan(const std::string& id, const v1::Plan& plan, const v1::Prediction& prediction,
+                      const std::string& why);
   /// Why a queued job waits. Not written to the store. Nothing if the job is not QUEUED.
   void SetWaiting(const std::string& id, const std::string& reason);
 
   /// Ranks that must be told to stop now and have not been; they count as told afterwards.
   std::vector<LiveRank> TakeStops();
-  /// When TakeStops may next have something.
-  std::optional<Clock::Time> NextStop() const;
+  /// When TakeStops may next have something, or a job's wait for its next attempt is over.
+  std::optional<Clock::Time> NextDeadline() const;
 
   // ---- readers ----
 
@@ -138,8 +140,15 @@ class JobTable {
   std::vector<v1::JobRecord> List(int64_t after, int limit) const;
   /// OK if the attempt is its job's last and the rank of it is not gone.
   absl::Status CheckLive(const std::string& attempt, int rank) const;
-  /// Queued jobs in order of submission.
+  /// Queued jobs in order of submission, and jobs that hold workers.
   std::vector<WaitingJob> Queued() const;
+  std::vector<RunningJob> Running() const;
+  /// Changes whenever Queued or Running may have, or the time for an attempt has come.
+  uint64_t schedule_version() const;
+  /// Queued jobs that have another plan than their first one, and that.
+  std::map<std::string, std::pair<v1::Plan, v1::Prediction>> Shrunk() const;
+  /// Flush has something to write.
+  bool HasChanges() const;
   /// Every rank that is not gone.
   std::vector<LiveRank> LiveRanks() const;
   /// Everything, for invariants and metrics.
@@ -166,14 +175,15 @@ class JobTable {
     bool cancel = false;
     Clock::Time at;  // ranks are told then
     bool sent = false;
+    bool dump = false;
   };
   struct Job {
     Job(size_t log_lines, size_t log_bytes) : log(log_lines, log_bytes) {}
     v1::JobRecord record;
     uint64_t version = 0;
-    bool changed = false;  // the record, since it was last written
     std::optional<Stop> stop;
     std::optional<RankEnd> cause;
+    std::optional<Clock::Time> not_before;  // its next attempt
     JobProgress progress;
     LogRing log;
   };
@@ -186,7 +196,21 @@ class JobTable {
   /// Writes `next` to the store, with what is known of its steps, then makes it visible.
   absl::Status Commit(const v1::JobRecord& next) METP_REQUIRES(write_mutex_) METP_EXCLUDES(mutex_);
   /// A sentence for the job's events; the oldest go when there are many.
-  void AddEvent(v1::JobRecord& record, const std::string& text) const;
+  void AddEvent(v1::JobRecord& record, v1::JobEvent::Kind kind, const std::string& text) const;
+  /// What an end of this kind does to an attempt that had these so far.
+  void Weigh(const RankEnd& end, v1::JobRecord& record, std::optional<Stop>& stop,
+             std::optional<RankEnd>& cause) const;
+  /// Arrow 4, 6, 7 or 8, now that every rank is gone; 8 says how long it waits.
+  std::optional<Clock::Duration> Conclude(v1::JobRecord& record, const std::optional<Stop>& stop,
+                                          const std::optional<RankEnd>& cause) const;
+  /// The record of a job to change and commit. NotFound.
+  absl::StatusOr<v1::JobRecord> RecordOf(const std::string& id) const METP_EXCLUDES(mutex_);
+  /// The record has changed and is written by the next Flush.
+  void Changed(Job& job) METP_REQUIRES(mutex_);
+  /// The end that had been decided.
+  void LoadStop(Job& job) const;
+  /// Enters the job where its state belongs.
+  void Index(Job& job) METP_REQUIRES(mutex_);
   void DropOldFinished() METP_REQUIRES(write_mutex_) METP_EXCLUDES(mutex_);
 
   const CoordinatorConfig& config_;
@@ -199,6 +223,12 @@ class JobTable {
   std::map<std::string, Job*> by_id_ METP_GUARDED_BY(mutex_);
   std::map<std::string, Job*> by_request_ METP_GUARDED_BY(mutex_);
   int64_t last_sequence_ METP_GUARDED_BY(mutex_) = 0;
+  // By sequence:
+  std::set<int64_t> queued_ METP_GUARDED_BY(mutex_), active_ METP_GUARDED_BY(mutex_),
+      finished_ METP_GUARDED_BY(mutex_);
+  std::set<int64_t> delayed_ METP_GUARDED_BY(mutex_);  // queued, their next attempt not before a time
+  std::set<int64_t> changed_ METP_GUARDED_BY(mutex_);  // since they were last written
+  uint64_t schedule_version_ METP_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace metp

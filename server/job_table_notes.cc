@@ -1,6 +1,7 @@
 // The job table's small notes: what is written down without moving a job to another state; Flush writes it.
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/support/status_macros.h"
 #include "server/job_table.h"
 
@@ -12,8 +13,7 @@ absl::Status JobTable::RankSpawned(const std::string& attempt, int rank, int pid
     MutexLock lock(mutex_);
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
     job->record.mutable_status()->mutable_ranks(rank)->set_pid(pid);
-    job->changed = true;
-    ++job->version;
+    Changed(*job);
   }
   changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
@@ -26,8 +26,13 @@ absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& 
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, report.rank()));
     v1::JobStatus& status = *job->record.mutable_status();
     if (!job->progress.Add(report, *status.mutable_ranks(report.rank()), status)) return absl::OkStatus();
-    job->changed = true;
-    ++job->version;
+    for (const int slow : job->progress.TakeStragglers(config_.straggler_ratio, status)) {
+      AddEvent(job->record, v1::JobEvent::STRAGGLER,
+               absl::StrCat("rank ", slow, " on worker ", status.ranks(slow).worker(), " computes ",
+                            absl::StrFormat("%.1f", status.ranks(slow).straggler_ratio()),
+                            " times as long as the median rank"));
+    }
+    Changed(*job);
   }
   changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
@@ -36,12 +41,14 @@ absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& 
 absl::Status JobTable::AppendOutput(const std::string& attempt, int rank,
                                     const std::vector<std::string>& lines, int64_t dropped) {
   {
+    MutexLock write(write_mutex_);
     MutexLock lock(mutex_);
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
     if (dropped > 0) {
       job->log.Append(rank, absl::StrCat("[", dropped, " lines dropped: the worker could not deliver them]"));
     }
     for (const std::string& line : lines) job->log.Append(rank, line);
+    Changed(*job);
   }
   changes_.Notify(JobOfAttempt(attempt));
   return absl::OkStatus();
@@ -54,7 +61,7 @@ absl::Status JobTable::NoteRendezvous(const std::string& attempt, int rank, cons
   METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
   if (job->record.status().state() != v1::JobStatus::STARTING) return absl::OkStatus();
   (*job->record.mutable_rendezvous())[key] = value;
-  job->changed = true;
+  Changed(*job);
   return absl::OkStatus();
 }
 
@@ -63,7 +70,7 @@ absl::Status JobTable::SetMeasured(const std::string& attempt, int rank, double 
   MutexLock lock(mutex_);
   METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
   job->record.mutable_status()->mutable_ranks(rank)->set_sgemm_flops_per_second(sgemm_flops_per_second);
-  job->changed = true;
+  Changed(*job);
   return absl::OkStatus();
 }
 
@@ -80,23 +87,54 @@ void JobTable::SetWaiting(const std::string& id, const std::string& reason) {
   changes_.Notify(id);
 }
 
-std::vector<LiveRank> JobTable::TakeStops() {
-  MutexLock write(write_mutex_);
-  MutexLock lock(mutex_);
-  const Clock::Time now = clock_.Now();
-  std::vector<LiveRank> stops;
-  for (auto& [sequence, job] : jobs_) {
-    const v1::JobStatus& status = job->record.status();
-    if (!job->stop.has_value() || job->stop->sent || job->stop->at > now || IsTerminal(status.state()))
-      continue;
-    job->stop->sent = true;
-    for (const v1::RankStatus& rank : status.ranks()) {
-      if (rank.state() == v1::RankStatus::GONE) continue;
-      stops.push_back(
-          {status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), true, status.reason()});
+absl::Status JobTable::NoteCheckpoint(const std::string& attempt, int rank, const v1::CheckpointNote& note) {
+  {
+    MutexLock write(write_mutex_);
+    MutexLock lock(mutex_);
+    METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, rank));
+    v1::JobStatus& status = *job->record.mutable_status();
+    const auto event = [&](const std::string& text)
+                           METP_REQUIRES(mutex_) { AddEvent(job->record, v1::JobEvent::CHECKPOINT, text); };
+    switch (note.kind()) {
+      case v1::CheckpointNote::SAVED:
+        status.set_checkpoint_step(note.step());
+        *status.mutable_checkpoint_time() = TimeStamp(clock_);
+        status.clear_checkpoint_trouble();
+        status.set_saved(true);
+        break;
+      case v1::CheckpointNote::RESUMED:
+        // An older one than was known of: the newer ones are broken. What counts as progress begins here.
+        status.set_checkpoint_step(note.step());
+        job->record.set_began_after(note.step());
+        event(absl::StrCat("attempt ", job->record.attempts(), " goes on after step ", note.step(), ", from ",
+                           note.text()));
+        break;
+      case v1::CheckpointNote::FAILED:
+        status.set_checkpoint_trouble(absl::StrCat("step ", note.step(), ", rank ", rank, ": ", note.text()));
+        event(absl::StrCat("checkpoint of step ", note.step(), ": rank ", rank, ": ", note.text()));
+        break;
+      case v1::CheckpointNote::PASSED_OVER:
+        if (rank == 0) event(absl::StrCat("a broken checkpoint is passed over: ", note.text()));
+        break;
+      default:
+        return absl::OkStatus();
     }
+    Changed(*job);
   }
-  return stops;
+  changes_.Notify(JobOfAttempt(attempt));
+  return absl::OkStatus();
+}
+
+void JobTable::NoteEvent(const std::string& id, v1::JobEvent::Kind kind, const std::string& text) {
+  {
+    MutexLock write(write_mutex_);
+    MutexLock lock(mutex_);
+    Job* job = FindJob(id);
+    if (job == nullptr) return;
+    AddEvent(job->record, kind, text);
+    Changed(*job);
+  }
+  changes_.Notify(id);
 }
 
 }  // namespace metp

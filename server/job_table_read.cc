@@ -16,17 +16,27 @@ absl::Status NoSuchJob(const std::string& reference) {
   return absl::NotFoundError(absl::StrCat("no job '", reference, "'; `metpctl get` lists them"));
 }
 
-}  // namespace
-
-std::optional<Clock::Time> JobTable::NextStop() const {
-  MutexLock lock(mutex_);
-  std::optional<Clock::Time> next;
-  for (const auto& [sequence, job] : jobs_) {
-    if (!job->stop.has_value() || job->stop->sent || IsTerminal(job->record.status().state())) continue;
-    if (!next.has_value() || job->stop->at < *next) next = job->stop->at;
+/// Seconds that a job is expected to take from `step` on: by its own last steps, or else as it was predicted.
+std::optional<double> SecondsFrom(const v1::JobStatus& status, const std::vector<v1::StepPoint>& points,
+                                  int step) {
+  constexpr size_t kSteps = 20;
+  const v1::TrainSpec& train = status.job().train();
+  const int last = train.has_stop_after() ? std::min(train.stop_after(), train.steps()) : train.steps();
+  double seconds = 0;
+  size_t count = 0;
+  for (size_t i = points.size() - std::min(points.size(), kSteps); i < points.size(); ++i, ++count)
+    seconds += points[i].step_seconds();
+  if (count > 0) {
+    seconds /= static_cast<double>(count);
+  } else if (status.has_prediction()) {
+    seconds = status.prediction().step_seconds();
+  } else {
+    return std::nullopt;
   }
-  return next;
+  return seconds * std::max(0, last - step);
 }
+
+}  // namespace
 
 absl::StatusOr<std::string> JobTable::Find(const std::string& reference) const {
   if (reference.empty())
@@ -67,24 +77,67 @@ std::vector<v1::JobRecord> JobTable::List(int64_t after, int limit) const {
 std::vector<WaitingJob> JobTable::Queued() const {
   MutexLock lock(mutex_);
   std::vector<WaitingJob> queued;
-  for (const auto& [sequence, job] : jobs_) {
-    const v1::JobStatus& status = job->record.status();
-    if (status.state() == v1::JobStatus::QUEUED)
-      queued.push_back({status.id(), status.plan().degree(), RingsOf(status.plan())});
+  queued.reserve(queued_.size());
+  for (const int64_t sequence : queued_) {
+    const Job& job = *jobs_.at(sequence);
+    const v1::JobStatus& status = job.record.status();
+    WaitingJob& waiting = queued.emplace_back();
+    waiting.id = status.id();
+    waiting.degree = status.plan().degree();
+    waiting.rings = RingsOf(status.plan());
+    waiting.priority = status.job().priority();
+    waiting.quota = status.job().namespace_();
+    waiting.folder = status.job().checkpoint().directory();
+    waiting.delayed = job.not_before.has_value() && *job.not_before > clock_.Now();
+    waiting.seconds = SecondsFrom(status, job.progress.points(), status.checkpoint_step());
   }
   return queued;
+}
+
+std::vector<RunningJob> JobTable::Running() const {
+  MutexLock lock(mutex_);
+  std::vector<RunningJob> running;
+  for (const int64_t sequence : active_) {
+    const Job& job = *jobs_.at(sequence);
+    const v1::JobStatus& status = job.record.status();
+    running.push_back({status.id(), status.ranks_size(), status.job().namespace_(),
+                       status.job().checkpoint().directory(),
+                       SecondsFrom(status, job.progress.points(), status.step())});
+  }
+  return running;
+}
+
+uint64_t JobTable::schedule_version() const {
+  MutexLock lock(mutex_);
+  return schedule_version_;
+}
+
+std::map<std::string, std::pair<v1::Plan, v1::Prediction>> JobTable::Shrunk() const {
+  MutexLock lock(mutex_);
+  std::map<std::string, std::pair<v1::Plan, v1::Prediction>> shrunk;
+  for (const int64_t sequence : queued_) {
+    const v1::JobRecord& record = jobs_.at(sequence)->record;
+    if (record.has_first_plan())
+      shrunk[record.status().id()] = {record.first_plan(), record.first_prediction()};
+  }
+  return shrunk;
+}
+
+bool JobTable::HasChanges() const {
+  MutexLock lock(mutex_);
+  return !changed_.empty();
 }
 
 std::vector<LiveRank> JobTable::LiveRanks() const {
   MutexLock lock(mutex_);
   std::vector<LiveRank> live;
-  for (const auto& [sequence, job] : jobs_) {
-    const v1::JobStatus& status = job->record.status();
-    if (IsTerminal(status.state())) continue;
+  for (const int64_t sequence : active_) {
+    const Job& job = *jobs_.at(sequence);
+    const v1::JobStatus& status = job.record.status();
     for (const v1::RankStatus& rank : status.ranks()) {
       if (rank.state() == v1::RankStatus::GONE) continue;
-      live.push_back({status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(),
-                      job->stop.has_value() && job->stop->sent, status.reason()});
+      live.push_back({status.id(), status.attempt(), rank.rank(), rank.worker(), rank.state(), rank.step(),
+                      job.stop.has_value() && job.stop->sent, status.reason()});
     }
   }
   return live;

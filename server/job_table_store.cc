@@ -1,8 +1,10 @@
 // The job table and its store: what is loaded, what is written, and when.
 
+#include <algorithm>
 #include <utility>
 
 #include "google/protobuf/util/time_util.h"
+#include "proto/support/job_file.h"
 #include "proto/support/status_macros.h"
 #include "server/job_table.h"
 
@@ -18,12 +20,13 @@ google::protobuf::Timestamp TimeStamp(const Clock& clock) {
       std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
 }
 
-void JobTable::AddEvent(v1::JobRecord& record, const std::string& text) const {
+void JobTable::AddEvent(v1::JobRecord& record, v1::JobEvent::Kind kind, const std::string& text) const {
   auto& events = *record.mutable_events();
   if (events.size() >= kEventsKept) events.DeleteSubrange(0, events.size() - kEventsKept + 1);
   v1::JobEvent& event = *events.Add();
   *event.mutable_time() = TimeStamp(clock_);
   event.set_attempt(record.status().attempt());
+  event.set_kind(kind);
   event.set_text(text);
 }
 
@@ -34,20 +37,31 @@ void JobTable::Load(const StoredState& state) {
   for (const StoredJob& stored : state.jobs) {
     auto job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
     job->record = stored.record;
-    job->progress.Load(stored.steps, *job->record.mutable_status());
-    const v1::JobRecord& record = job->record;
-    if (record.status().stopping() && !IsTerminal(record.status().state())) {
-      job->stop = Stop{.cancel = record.cancel_requested(), .at = clock_.Now()};
-      if (!record.cancel_requested()) job->cause = RankEnd{EndKind::kError, record.cause()};
-      for (const v1::RankStatus& rank : record.status().ranks()) {  // stopped before: the job was not done
-        const bool stopped = rank.state() == v1::RankStatus::GONE && rank.end() != kDoneEnd;
-        if (record.cancel_requested() && stopped) job->cause = RankEnd{EndKind::kStopped, rank.end()};
-      }
+    v1::JobRecord& record = job->record;
+    NormalizeJob(*record.mutable_status()->mutable_job());  // what earlier versions did not know yet
+    job->progress.Load(stored.steps, *record.mutable_status());
+    job->log.Load(stored.output);
+    if (record.status().stopping()) LoadStop(*job);
+    if (record.status().has_not_before()) {
+      const int64_t ms = google::protobuf::util::TimeUtil::DurationToMilliseconds(
+          record.status().not_before() - TimeStamp(clock_));
+      job->not_before =
+          clock_.Now() + std::min<Clock::Duration>(std::chrono::milliseconds(std::max<int64_t>(ms, 0)),
+                                                   config_.restart_backoff_limit);
+      delayed_.insert(record.sequence());
     }
     by_id_[record.status().id()] = job.get();
     by_request_[record.request_id()] = job.get();
+    Index(*job);
     jobs_[record.sequence()] = std::move(job);
   }
+}
+
+void JobTable::LoadStop(Job& job) const {
+  const v1::JobRecord& record = job.record;
+  job.stop = Stop{.cancel = record.cancel_requested(), .at = clock_.Now()};
+  if (!record.cause().empty())
+    job.cause = RankEnd{static_cast<EndKind>(record.cause_kind()), record.cause(), record.cause_final()};
 }
 
 absl::Status JobTable::Commit(const v1::JobRecord& next) {
@@ -63,33 +77,56 @@ absl::Status JobTable::Commit(const v1::JobRecord& next) {
   std::unique_ptr<Job>& job = jobs_[next.sequence()];
   if (job == nullptr) job = std::make_unique<Job>(config_.log_lines, config_.log_bytes);
   job->record = next;
-  job->changed = false;
   job->progress.ClearChanges();
   ++job->version;
+  if (job->log.stored()) changed_.erase(next.sequence());
   last_sequence_ = std::max(last_sequence_, next.sequence());
   by_id_[next.status().id()] = job.get();
   by_request_[next.request_id()] = job.get();
+  Index(*job);
   return absl::OkStatus();
 }
 
-absl::Status JobTable::Flush() {
+void JobTable::Changed(Job& job) {
+  ++job.version;
+  changed_.insert(job.record.sequence());
+}
+
+void JobTable::Index(Job& job) {
+  const int64_t sequence = job.record.sequence();
+  const v1::JobStatus::State state = job.record.status().state();
+  const auto put = [&](std::set<int64_t>& set, bool in) {
+    if (in) set.insert(sequence);
+    if (!in) set.erase(sequence);
+  };
+  put(queued_, state == v1::JobStatus::QUEUED);
+  put(finished_, IsTerminal(state));
+  put(active_, state == v1::JobStatus::STARTING || state == v1::JobStatus::RUNNING);
+  if (state != v1::JobStatus::QUEUED) delayed_.erase(sequence);
+  ++schedule_version_;
+}
+
+absl::Status JobTable::Flush(StoreChange change) {
   MutexLock write(write_mutex_);
-  StoreChange change;
+  std::set<int64_t> written;
   {
     MutexLock lock(mutex_);
-    for (const auto& [sequence, job] : jobs_) {
-      if (!job->changed) continue;
-      change.jobs.push_back(job->record);
-      job->progress.AddChanges(job->record.status().id(), change);
+    written = changed_;
+    for (const int64_t sequence : written) {
+      const Job& job = *jobs_.at(sequence);
+      change.jobs.push_back(job.record);
+      job.progress.AddChanges(job.record.status().id(), change);
+      job.log.AddChanges(job.record.status().id(), change);
     }
   }
   if (change.empty()) return absl::OkStatus();
   METP_RETURN_IF_ERROR(store_.Write(change));
   MutexLock lock(mutex_);
-  for (const v1::JobRecord& record : change.jobs) {
-    Job& job = *jobs_.at(record.sequence());
-    job.changed = false;
+  for (const int64_t sequence : written) {
+    Job& job = *jobs_.at(sequence);
     job.progress.ClearChanges();
+    job.log.ClearChanges();
+    changed_.erase(sequence);
   }
   return absl::OkStatus();
 }

@@ -12,11 +12,32 @@ void LogRing::Append(int rank, std::string text) {
   bytes_ += text.size();
   line.set_text(std::move(text));
   lines_.push_back(std::move(line));
+  DropOverflow();
+}
+
+void LogRing::DropOverflow() {
   while (!lines_.empty() && (lines_.size() > max_lines_ || bytes_ > max_bytes_)) {
     bytes_ -= lines_.front().text().size();
     lines_.pop_front();
     ++first_;
   }
+}
+
+void LogRing::Load(const std::vector<v1::LogLine>& lines) {
+  if (lines.empty()) return;
+  first_ = lines.front().offset();
+  for (const v1::LogLine& line : lines) {
+    bytes_ += line.text().size();
+    lines_.push_back(line);
+  }
+  DropOverflow();
+  stored_ = end();
+}
+
+void LogRing::AddChanges(const std::string& job, StoreChange& change) const {
+  if (stored()) return;
+  const auto fresh = static_cast<size_t>(std::max<int64_t>(stored_ - first_, 0));
+  change.output.push_back({job, first_, {lines_.begin() + static_cast<std::ptrdiff_t>(fresh), lines_.end()}});
 }
 
 LogRing::Read LogRing::ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes) const {

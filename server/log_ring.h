@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "metp/v1/status.pb.h"
+#include "server/store/store.h"
 
 namespace metp {
 
@@ -29,11 +30,21 @@ class LogRing {
   Read ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes) const;
   int64_t end() const { return first_ + static_cast<int64_t>(lines_.size()); }
 
+  /// As the store had it.
+  void Load(const std::vector<v1::LogLine>& lines);
+  /// What the store must be told of, since the last ClearChanges.
+  void AddChanges(const std::string& job, StoreChange& change) const;
+  void ClearChanges() { stored_ = end(); }
+  bool stored() const { return stored_ == end(); }
+
  private:
+  void DropOverflow();
+
   const size_t max_lines_, max_bytes_;
   std::deque<v1::LogLine> lines_;
   int64_t first_ = 0;  // number of lines_.front()
   size_t bytes_ = 0;
+  int64_t stored_ = 0;  // the store has the lines before
 };
 
 }  // namespace metp

@@ -7,8 +7,10 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 #include "proto/support/names.h"
 #include "proto/support/version.h"
@@ -108,6 +110,32 @@ int main(int argc, char** argv) {
   app.add_option("--lease-ms", lease_ms, "silence after which a worker is lost and its ranks count as gone")
       ->capture_default_str()
       ->check(CLI::Range(200, 3600000));
+  int hang_floor_ms = static_cast<int>(config.hang_floor.count()),
+      start_timeout_ms = static_cast<int>(config.start_timeout.count()),
+      replan_after_ms = static_cast<int>(config.replan_after.count()),
+      backoff_ms = static_cast<int>(config.restart_backoff.count());
+  std::vector<std::string> quotas;
+  app.add_option("--quota", quotas, "NAMESPACE=WORKERS that its jobs may hold at once; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--restart-backoff-ms", backoff_ms,
+                 "wait before a job is tried again after a fault; doubles while there is no newer checkpoint")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 3600000));
+  app.add_option("--replan-after-ms", replan_after_ms,
+                 "how long a job that may run on fewer workers waits for those that are missing")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86400000));
+  app.add_option("--hang-factor", config.hang_factor,
+                 "an attempt hangs when a step takes so many times the longest of the last")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e6));
+  app.add_option("--hang-floor-ms", hang_floor_ms, "and at least this long")
+      ->capture_default_str()
+      ->check(CLI::Range(100, 86400000));
+  app.add_option("--start-timeout-ms", start_timeout_ms,
+                 "and this long before its first step, and while checkpoints are waited for")
+      ->capture_default_str()
+      ->check(CLI::Range(100, 86400000));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -115,5 +143,20 @@ int main(int argc, char** argv) {
   }
   config.suspect_after = std::chrono::milliseconds(suspect_ms);
   config.lease = std::chrono::milliseconds(lease_ms);
+  config.hang_floor = std::chrono::milliseconds(hang_floor_ms);
+  config.start_timeout = std::chrono::milliseconds(start_timeout_ms);
+  config.replan_after = std::chrono::milliseconds(replan_after_ms);
+  config.restart_backoff = std::chrono::milliseconds(backoff_ms);
+  for (const std::string& quota : quotas) {
+    const size_t equals = quota.rfind('=');
+    int workers = 0;
+    if (equals == std::string::npos || equals == 0 || !absl::SimpleAtoi(quota.substr(equals + 1), &workers) ||
+        workers < 0) {
+      std::fprintf(stderr, "metp-coordinator: --quota: found '%s', expected NAMESPACE=WORKERS\n",
+                   quota.c_str());
+      return 2;
+    }
+    config.quotas[quota.substr(0, equals)] = workers;
+  }
   return metp::Run(config, state, ready_file, signals);
 }

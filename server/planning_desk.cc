@@ -20,6 +20,9 @@ std::string KeyOf(const v1::JobSpec& job, const Workers& workers) {
   shape.mutable_train()->clear_steps();
   shape.mutable_train()->clear_stop_after();
   shape.clear_checkpoint();
+  shape.clear_max_restarts();
+  shape.clear_priority();
+  shape.clear_namespace_();
   return absl::StrCat(workers.count, " ", workers.profiled, " ", absl::StrJoin(workers.memory_bytes, ","),
                       "\n", workers.profile ? workers.profile->SerializeAsString() : "", "\n",
                       shape.SerializeAsString());

@@ -81,22 +81,27 @@ absl::StatusOr<Registry::Connected> Registry::Connect(const v1::WorkerHello& hel
       worker.links_across_nodes = found->second.links_across_nodes;
     }
   }
+  if (found != workers_.end()) by_session_.erase(found->second.session);
+  by_session_[worker.session] = hello.name();
   workers_[hello.name()] = std::move(worker);
+  ++schedule_version_;
   return connected;
 }
 
 Registry::Worker* Registry::Current(Session session) {
-  for (auto& [name, worker] : workers_) {
-    if (worker.session == session) return &worker;
-  }
-  return nullptr;
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? nullptr : &workers_.at(found->second);
 }
 
 const Registry::Worker* Registry::Current(Session session) const {
-  for (const auto& [name, worker] : workers_) {
-    if (worker.session == session) return &worker;
-  }
-  return nullptr;
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? nullptr : &workers_.at(found->second);
+}
+
+void Registry::Become(Worker& worker, v1::WorkerStatus::State state) {
+  if (worker.state == state) return;
+  worker.state = state;
+  ++schedule_version_;
 }
 
 bool Registry::Heard(Session session) {
@@ -104,8 +109,8 @@ bool Registry::Heard(Session session) {
   Worker* worker = Current(session);
   if (worker == nullptr || worker->state == v1::WorkerStatus::LOST || worker->link == nullptr) return false;
   worker->last_heard = clock_.Now();
-  worker->state = v1::WorkerStatus::READY;
-  worker->spoke = true;
+  Become(*worker, v1::WorkerStatus::READY);
+  spoke_.insert(worker->hello.name());
   return true;
 }
 
@@ -114,7 +119,7 @@ void Registry::Disconnect(Session session) {
   Worker* worker = Current(session);
   if (worker == nullptr) return;
   worker->link = nullptr;
-  if (worker->state == v1::WorkerStatus::READY) worker->state = v1::WorkerStatus::SUSPECT;
+  if (worker->state == v1::WorkerStatus::READY) Become(*worker, v1::WorkerStatus::SUSPECT);
 }
 
 void Registry::Remove(Session session) {
@@ -123,6 +128,8 @@ void Registry::Remove(Session session) {
   if (worker == nullptr) return;
   forgotten_.push_back(worker->hello.name());
   workers_.erase(forgotten_.back());
+  by_session_.erase(session);
+  ++schedule_version_;
 }
 
 std::vector<std::pair<std::string, std::string>> Registry::Expire() {
@@ -132,11 +139,13 @@ std::vector<std::pair<std::string, std::string>> Registry::Expire() {
     MutexLock lock(mutex_);
     const Clock::Time now = clock_.Now();
     std::vector<std::string> forgotten;
-    std::erase_if(workers_, [&](const auto& entry) {
+    std::erase_if(workers_, [&](const auto& entry) METP_ATTRIBUTE(no_thread_safety_analysis) {
       const Worker& worker = entry.second;
       if (worker.state != v1::WorkerStatus::LOST || now - worker.last_heard <= config_.lost_worker_kept)
         return false;
       forgotten.push_back(entry.first);
+      by_session_.erase(worker.session);
+      ++schedule_version_;
       return true;
     });
     forgotten_.insert(forgotten_.end(), forgotten.begin(), forgotten.end());
@@ -146,12 +155,12 @@ std::vector<std::pair<std::string, std::string>> Registry::Expire() {
       if (silent > config_.lease) {
         lost.emplace_back(name, absl::StrCat("worker ", name, " is lost: not heard for ",
                                              static_cast<int>(Seconds(silent)), " s"));
-        worker.state = v1::WorkerStatus::LOST;
+        Become(worker, v1::WorkerStatus::LOST);
         if (worker.link != nullptr) close.push_back(std::move(worker.link));
         worker.link = nullptr;
         worker.stale.clear();
       } else if (silent > config_.suspect_after) {
-        worker.state = v1::WorkerStatus::SUSPECT;
+        Become(worker, v1::WorkerStatus::SUSPECT);
       }
     }
   }
@@ -174,15 +183,65 @@ std::optional<Clock::Time> Registry::NextDeadline() const {
   return next;
 }
 
-void Registry::Load(const std::vector<v1::WorkerHello>& workers) {
+void Registry::Load(const StoredState& state) {
   MutexLock lock(mutex_);
-  for (const v1::WorkerHello& hello : workers) {
+  for (const v1::WorkerHello& hello : state.workers) {
     Worker& worker = workers_[hello.name()];
     worker.hello = hello;
     worker.state = v1::WorkerStatus::SUSPECT;
     worker.session = next_session_++;
     worker.last_heard = clock_.Now();
+    by_session_[worker.session] = hello.name();
   }
+  for (const StoreChange::Taken& taken : state.taken) {
+    const auto found = workers_.find(taken.worker);
+    if (found == workers_.end() || found->second.hello.incarnation() != taken.incarnation) continue;
+    found->second.taken = found->second.acknowledged = taken.sequence;
+  }
+  for (const StoreChange::Drain& drain : state.drains) drained_[drain.worker] = drain.reason;
+}
+
+std::vector<StoreChange::Taken> Registry::TakenChanges() const {
+  MutexLock lock(mutex_);
+  std::vector<StoreChange::Taken> changes;
+  for (const std::string& name : spoke_) {
+    const auto found = workers_.find(name);
+    if (found == workers_.end() || found->second.taken == found->second.acknowledged) continue;
+    changes.push_back({name, found->second.hello.incarnation(), found->second.taken});
+  }
+  return changes;
+}
+
+bool Registry::Owes() const {
+  MutexLock lock(mutex_);
+  return !spoke_.empty();
+}
+
+void Registry::SetDrained(const std::string& name, bool drained, const std::string& reason) {
+  MutexLock lock(mutex_);
+  drained_.erase(name);
+  if (drained) drained_[name] = reason;
+  ++schedule_version_;
+}
+
+int Registry::drained() const {
+  MutexLock lock(mutex_);
+  return static_cast<int>(
+      std::count_if(drained_.begin(), drained_.end(), [&](const auto& entry) METP_REQUIRES(mutex_) {
+        const auto found = workers_.find(entry.first);
+        return found != workers_.end() && found->second.state != v1::WorkerStatus::LOST;
+      }));
+}
+
+bool Registry::Ready(const std::string& worker) const {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.state == v1::WorkerStatus::READY;
+}
+
+uint64_t Registry::schedule_version() const {
+  MutexLock lock(mutex_);
+  return schedule_version_;
 }
 
 std::vector<std::string> Registry::TakeForgotten() {
@@ -193,7 +252,9 @@ std::vector<std::string> Registry::TakeForgotten() {
 void Registry::Take(Session session, int64_t sequence) {
   MutexLock lock(mutex_);
   Worker* worker = Current(session);
-  if (worker != nullptr) worker->taken = std::max(worker->taken, sequence);
+  if (worker == nullptr) return;
+  worker->taken = std::max(worker->taken, sequence);
+  spoke_.insert(worker->hello.name());
 }
 
 int64_t Registry::Taken(Session session) const {
@@ -204,9 +265,12 @@ int64_t Registry::Taken(Session session) const {
 
 void Registry::Acknowledge(bool written) {
   MutexLock lock(mutex_);
-  for (auto& [name, worker] : workers_) {
+  for (const std::string& name : std::exchange(spoke_, {})) {
+    const auto found = workers_.find(name);
+    if (found == workers_.end()) continue;
+    Worker& worker = found->second;
     if (written) worker.acknowledged = worker.taken;
-    if (!std::exchange(worker.spoke, false) || worker.link == nullptr) continue;
+    if (worker.link == nullptr) continue;
     v1::ToWorker ack;
     ack.mutable_ack()->set_acknowledged(worker.acknowledged);
     worker.link->Send(std::move(ack));
@@ -216,13 +280,15 @@ void Registry::Acknowledge(bool written) {
 bool Registry::AddStale(const std::string& name, const RankId& rank) {
   MutexLock lock(mutex_);
   const auto found = workers_.find(name);
-  return found != workers_.end() && found->second.stale.insert(rank).second;
+  const bool fresh = found != workers_.end() && found->second.stale.insert(rank).second;
+  if (fresh) ++schedule_version_;
+  return fresh;
 }
 
 void Registry::ClearStale(const std::string& name, const RankId& rank) {
   MutexLock lock(mutex_);
   const auto found = workers_.find(name);
-  if (found != workers_.end()) found->second.stale.erase(rank);
+  if (found != workers_.end() && found->second.stale.erase(rank) > 0) ++schedule_version_;
 }
 
 std::string Registry::NameOf(Session session) const {
@@ -275,16 +341,18 @@ std::string Registry::NodeOf(const std::string& worker) const {
 
 int Registry::registered() const {
   MutexLock lock(mutex_);
-  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) {
-    return entry.second.state != v1::WorkerStatus::LOST;
-  }));
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) METP_REQUIRES(mutex_) {
+        return entry.second.state != v1::WorkerStatus::LOST && drained_.count(entry.first) == 0;
+      }));
 }
 
 std::vector<std::string> Registry::Schedulable() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
   for (const auto& [name, worker] : workers_) {
-    if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty()) {
+    if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty() &&
+        drained_.count(name) == 0) {
       names.push_back(name);
     }
   }
@@ -316,6 +384,10 @@ std::vector<v1::WorkerStatus> Registry::List() const {
       if (!worker.links_across_nodes.empty()) *profile.mutable_node_link() = Best(worker.links_across_nodes);
     }
     status.set_silent_seconds(Seconds(now - worker.last_heard));
+    if (const auto drained = drained_.find(name); drained != drained_.end()) {
+      status.set_drained(true);
+      status.set_drain_reason(drained->second);
+    }
     if (worker.state == v1::WorkerStatus::LOST) {
       status.set_detail("not heard for longer than its lease");
     } else if (worker.link == nullptr) {

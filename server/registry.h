@@ -30,6 +30,7 @@
 #include "proto/support/clock.h"
 #include "proto/support/mutex.h"
 #include "server/config.h"
+#include "server/store/store.h"
 #include "server/worker_link.h"
 
 namespace metp {
@@ -52,8 +53,9 @@ class Registry {
   absl::StatusOr<Connected> Connect(const v1::WorkerHello& hello, std::shared_ptr<WorkerLink> link)
       METP_EXCLUDES(mutex_);
 
-  /// Workers that an earlier coordinator knew: SUSPECT, and lost if they are not heard within a lease.
-  void Load(const std::vector<v1::WorkerHello>& workers) METP_EXCLUDES(mutex_);
+  /// Workers that an earlier coordinator knew: SUSPECT, and lost if they are not heard within a lease; what it had taken from
+  /// them, and who was drained.
+  void Load(const StoredState& state) METP_EXCLUDES(mutex_);
 
   /// Notes a sign of life. False if the session has been replaced, or its worker lost or gone.
   bool Heard(Session session) METP_EXCLUDES(mutex_);
@@ -73,6 +75,10 @@ class Registry {
   /// written.
   int64_t Taken(Session session) const METP_EXCLUDES(mutex_);
   void Take(Session session, int64_t sequence) METP_EXCLUDES(mutex_);
+  /// What was taken and is not acknowledged, for the store.
+  std::vector<StoreChange::Taken> TakenChanges() const METP_EXCLUDES(mutex_);
+  /// Somebody spoke since the last Acknowledge.
+  bool Owes() const METP_EXCLUDES(mutex_);
   /// Everything taken is written: tells every worker that spoke since the last call how far, or, `written` false, how far
   /// it was before.
   void Acknowledge(bool written) METP_EXCLUDES(mutex_);
@@ -89,15 +95,22 @@ class Registry {
   /// Closes every session.
   void CloseAll(const absl::Status& status) METP_EXCLUDES(mutex_);
 
-  /// READY and SUSPECT ones.
+  /// A drained worker takes no new ranks. By name: it stays so when it leaves and comes back.
+  void SetDrained(const std::string& name, bool drained, const std::string& reason) METP_EXCLUDES(mutex_);
+
+  /// READY and SUSPECT ones that are not drained; those that are.
   int registered() const METP_EXCLUDES(mutex_);
+  int drained() const METP_EXCLUDES(mutex_);
+  bool Ready(const std::string& worker) const METP_EXCLUDES(mutex_);
+  /// Changes whenever Schedulable or the two counts may have.
+  uint64_t schedule_version() const METP_EXCLUDES(mutex_);
   /// A rank on `worker` measured its links to the ring's neighbours: they go into its profile, as links inside the node
   /// or, `across_nodes`, between nodes: the best of the last few.
   void SetLink(const std::string& worker, const v1::Link& link, bool across_nodes) METP_EXCLUDES(mutex_);
   bool Knows(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// The node of a worker; empty: not known.
   std::string NodeOf(const std::string& worker) const METP_EXCLUDES(mutex_);
-  /// READY, connected and without stale processes; in natural order of names (cpu-2 before cpu-10).
+  /// READY, connected, not drained and without stale processes; in natural order of names (cpu-2 before cpu-10).
   std::vector<std::string> Schedulable() const METP_EXCLUDES(mutex_);
   /// All, in natural order of names; job and rank are left to the caller.
   std::vector<v1::WorkerStatus> List() const METP_EXCLUDES(mutex_);
@@ -110,10 +123,11 @@ class Registry {
     std::shared_ptr<WorkerLink> link;  // null while disconnected
     Clock::Time last_heard;
     int64_t taken = 0, acknowledged = 0;  // events
-    bool spoke = false;                   // and waits for an acknowledgement
     std::set<RankId> stale;
     std::vector<v1::Link> links_in_node, links_across_nodes;  // as its ranks measured them lately
   };
+  /// Sets the state; a change is one for the scheduler.
+  void Become(Worker& worker, v1::WorkerStatus::State state) METP_REQUIRES(mutex_);
   Worker* Current(Session session) METP_REQUIRES(mutex_);
   const Worker* Current(Session session) const METP_REQUIRES(mutex_);
 
@@ -122,6 +136,10 @@ class Registry {
   mutable Mutex mutex_;
   std::map<std::string, Worker> workers_ METP_GUARDED_BY(mutex_);
   std::vector<std::string> forgotten_ METP_GUARDED_BY(mutex_);
+  std::map<Session, std::string> by_session_ METP_GUARDED_BY(mutex_);   // current ones
+  std::set<std::string> spoke_ METP_GUARDED_BY(mutex_);                 // and wait for an acknowledgement
+  std::map<std::string, std::string> drained_ METP_GUARDED_BY(mutex_);  // why, by worker
+  uint64_t schedule_version_ METP_GUARDED_BY(mutex_) = 1;
   Session next_session_ METP_GUARDED_BY(mutex_) = 1;
 };
 

@@ -122,6 +122,9 @@ void NormalizeParallel(v1::ParallelSpec& parallel) {
   if (!parallel.has_recompute()) {
     parallel.set_recompute(v1::ParallelSpec::RECOMPUTE_SELECTIVE);
   }
+  if (!parallel.has_min_degree()) {
+    parallel.set_min_degree(std::max(1, parallel.degree()));
+  }
 }
 
 void NormalizeCheckpoint(v1::CheckpointSpec& checkpoint) {
@@ -150,6 +153,15 @@ void NormalizeJob(v1::JobSpec& job) {
     NormalizeTrain(*job.mutable_train());
   }
   NormalizeParallel(*job.mutable_parallel());
+  if (!job.has_max_restarts()) {
+    job.set_max_restarts(3);
+  }
+  if (!job.has_priority()) {
+    job.set_priority(0);
+  }
+  if (!job.has_namespace_()) {
+    job.set_namespace_("default");
+  }
   if (job.has_checkpoint()) {
     NormalizeCheckpoint(*job.mutable_checkpoint());
   }

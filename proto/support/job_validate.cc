@@ -17,6 +17,7 @@
 namespace metp {
 namespace {
 
+constexpr char kNameRule[] = "1 to 63 letters, digits, '-', '.' and '_', a letter or digit first";
 constexpr size_t kLongestName = 63;  // of a DNS label: names become labels and folder names elsewhere
 
 template <typename Found>
@@ -106,6 +107,8 @@ void CheckTrain(const v1::TrainSpec& train, Problems& problems) {
 
 void CheckParallel(const v1::TrainSpec& train, const v1::ParallelSpec& parallel, Problems& problems) {
   const int batches = train.sequences_per_step() / train.micro_batch();
+  Expect(parallel.degree() == 0 || parallel.min_degree() <= parallel.degree(), "parallel.min_degree",
+         parallel.min_degree(), absl::StrCat("at most parallel.degree (", parallel.degree(), ")"), problems);
   Expect(parallel.rings() == 0 || batches % parallel.rings() == 0, "parallel.rings", parallel.rings(),
          absl::StrCat("a divisor of train.sequences_per_step / train.micro_batch (", batches, ")"), problems);
   constexpr int64_t kMostRanks = 1'000'000;
@@ -162,9 +165,11 @@ Problems CheckJob(const v1::JobSpec& job) {
   NormalizeJob(complete);
   CheckComplete(job, complete, "", problems);
   if (!ValidName(job.name())) {
-    problems.Add({}, "name",
-                 absl::StrCat("found \"", Shown(job.name()), "\", expected 1 to ", kLongestName,
-                              " letters, digits, '-', '.' and '_', a letter or digit first"));
+    problems.Add({}, "name", absl::StrCat("found \"", Shown(job.name()), "\", expected ", kNameRule));
+  }
+  if (job.has_namespace_() && !ValidName(job.namespace_())) {
+    problems.Add({}, "namespace",
+                 absl::StrCat("found \"", Shown(job.namespace_()), "\", expected ", kNameRule));
   }
   if (!problems.empty()) {
     return problems;  // what follows divides and multiplies

@@ -25,8 +25,11 @@ std::vector<int> Doubling(int most) {
 
 std::vector<int> Degrees(const v1::JobSpec& job, int devices) {
   const int rings = std::max(1, job.parallel().rings());
-  return job.parallel().degree() != 0 ? std::vector{job.parallel().degree()}
-                                      : Doubling(std::max(1, devices / rings));
+  if (job.parallel().degree() != 0) return {job.parallel().degree()};
+  const int most = std::max({1, devices / rings, job.parallel().min_degree()});
+  std::vector<int> degrees = Doubling(most);
+  std::erase_if(degrees, [&](int degree) { return degree < job.parallel().min_degree(); });
+  return degrees;
 }
 
 std::vector<int> HeadGroupChoices(const v1::JobSpec& job) {

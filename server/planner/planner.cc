@@ -249,6 +249,11 @@ absl::StatusOr<Choice> ChooseOn(const v1::JobSpec& job, const Workers& workers) 
 
 absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
   const v1::Plan even = ResolvePlan(job, workers.count);
+  if (job.parallel().degree() == 0 && even.degree() < job.parallel().min_degree()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parallel.min_degree: found ", job.parallel().min_degree(), ", expected at most ",
+                     even.degree(), ": ", workers.count, " workers are registered"));
+  }
   if (RanksOf(even) > workers.count) {
     const bool rings = RingsOf(even) > 1;
     return absl::FailedPreconditionError(absl::StrCat(

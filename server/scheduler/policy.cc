@@ -1,6 +1,11 @@
 #include "server/scheduler/policy.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,33 +39,164 @@ void TakeRing(size_t degree, std::vector<FreeWorker>& free, std::vector<std::str
   }
 }
 
-std::string Count(size_t n, const char* noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
+std::string Count(int64_t n, const char* noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
+
+/// "1 is free", "2 are free"
+std::string State(int64_t n, const char* state) { return absl::StrCat(n, n == 1 ? " is " : " are ", state); }
+
+/// A time in the coarsest unit that still says something: it is an estimate.
+std::string About(double seconds) {
+  constexpr double kMinute = 60, kHour = 3600;
+  if (seconds < 2 * kMinute) return absl::StrCat(std::ceil(std::max(seconds, 1.0)), " s");
+  if (seconds < 2 * kHour) return absl::StrCat(std::round(seconds / kMinute), " min");
+  return absl::StrCat(std::round(seconds / kHour), " h");
+}
+
+int64_t Needs(const WaitingJob& job) { return int64_t{job.degree} * job.rings; }
+
+/// One decision while it is made: the jobs come in their order, each changes what is left for those behind it.
+/// Keys and pointers lead into the picture, which outlives it.
+class Round {
+ public:
+  explicit Round(const ClusterPicture& picture);
+  void Consider(const WaitingJob& job);
+  Decisions Take() { return std::move(decisions_); }
+
+ private:
+  struct Quota {
+    int64_t limit, held = 0;
+  };
+  struct Keeper {
+    const std::string* job;
+    bool writes;  // otherwise it waits for its turn to
+  };
+  /// For the first job that waits only for others to finish.
+  struct Reservation {
+    const WaitingJob* job;
+    std::optional<double> at = {};  // in seconds from now; nullopt: not known, so nobody passes
+    int64_t extra = 0;              // workers that will be free then and that it does not need
+  };
+
+  int64_t free() const { return static_cast<int64_t>(unused_.size()); }
+  Quota* QuotaOf(const std::string& name);
+  void Hold(const std::string& id, int64_t workers, const std::string& quota, const std::string& folder,
+            std::optional<double> seconds);
+  std::string Obstacle(const WaitingJob& job);
+  std::string Reserve(const WaitingJob& job);
+  bool Passes(const WaitingJob& job);
+  void Start(const WaitingJob& job);
+
+  const ClusterPicture& picture_;
+  std::vector<FreeWorker> unused_;
+  std::map<std::string_view, Quota> quotas_;
+  std::map<std::string_view, Keeper> folders_;
+  std::vector<std::pair<double, int64_t>> ends_;  // seconds from now, workers; only where it is known
+  std::optional<Reservation> head_;
+  std::string behind_;  // the reason of those that may not pass the head
+  Decisions decisions_;
+};
+
+Round::Round(const ClusterPicture& picture) : picture_(picture), unused_(picture.free) {
+  for (const auto& [name, limit] : picture.quotas) quotas_[name] = {limit};
+  for (const RunningJob& job : picture.running)
+    Hold(job.id, job.workers, job.quota, job.folder, job.seconds_left);
+}
+
+Round::Quota* Round::QuotaOf(const std::string& name) {
+  const auto quota = quotas_.find(name);
+  return quota == quotas_.end() ? nullptr : &quota->second;
+}
+
+/// Counts a job that runs, be it from now on.
+void Round::Hold(const std::string& id, int64_t workers, const std::string& quota, const std::string& folder,
+                 std::optional<double> seconds) {
+  if (Quota* const of = QuotaOf(quota)) of->held += workers;
+  folders_[folder] = {&id, true};
+  // One that is overdue has shown that its time is not known.
+  if (seconds && *seconds >= 0) ends_.emplace_back(*seconds, workers);
+}
+
+/// Why the job could not start even if all workers were free; empty: it could.
+std::string Round::Obstacle(const WaitingJob& job) {
+  const int64_t needs = Needs(job);
+  if (needs > picture_.alive)
+    return absl::StrCat("needs ", Count(needs, "worker"), ", ", State(picture_.alive, "there"),
+                        picture_.drained > 0 ? absl::StrCat(", ", picture_.drained, " drained") : "");
+  const Quota* const quota = QuotaOf(job.quota);
+  if (quota != nullptr && needs > quota->limit)
+    return absl::StrCat("needs ", Count(needs, "worker"), ", namespace ", job.quota, " may hold ",
+                        quota->limit, " at once");
+  if (quota != nullptr && quota->held + needs > quota->limit)
+    return absl::StrCat("namespace ", job.quota, " may hold ", Count(quota->limit, "worker"),
+                        " at once: ", State(quota->held, "held"), ", it needs ", needs);
+  const auto folder = job.folder.empty() ? folders_.end() : folders_.find(job.folder);
+  if (folder == folders_.end()) return "";
+  const auto& [keeper, writes] = folder->second;
+  if (!writes) return absl::StrCat("waits behind job ", *keeper);
+  return absl::StrCat("waits for job ", *keeper, ", which writes to the same checkpoint.directory");
+}
+
+/// Makes the job the head: from here on a job starts only if it passes it. Returns why the head waits.
+std::string Round::Reserve(const WaitingJob& job) {
+  const int64_t needs = Needs(job);
+  head_ = Reservation{&job};
+  behind_ = absl::StrCat("waits behind job ", job.id);
+  std::sort(ends_.begin(), ends_.end());
+  int64_t then = free();
+  for (const auto& [at, workers] : ends_) {
+    if (head_->at && at > *head_->at) break;  // those that end in the same moment count together
+    then += workers;
+    if (!head_->at && then >= needs) head_->at = at;
+  }
+  // A job may hold workers that will take no other: more than are alive will not be free.
+  head_->extra = std::min<int64_t>(then, picture_.alive) - needs;
+  return absl::StrCat("needs ", Count(needs, "worker"), ", ", free(), " of ", picture_.alive,
+                      free() == 1 ? " is free" : " are free",
+                      head_->at ? absl::StrCat(", expected in about ", About(*head_->at)) : "");
+}
+
+/// Whether the job may start before the head, as it does not delay it; then the head's extra workers are counted.
+bool Round::Passes(const WaitingJob& job) {
+  const int64_t needs = Needs(job);
+  if (needs > free() || !head_->at) return false;
+  // The head must not wait for its quota when its workers are there.
+  const Quota* const quota = job.quota == head_->job->quota ? QuotaOf(job.quota) : nullptr;
+  if (quota != nullptr && quota->held + Needs(*head_->job) + needs > quota->limit) return false;
+  if (job.seconds && *job.seconds <= *head_->at) return true;
+  if (needs > head_->extra) return false;
+  head_->extra -= needs;
+  return true;
+}
+
+void Round::Start(const WaitingJob& job) {
+  std::vector<std::string>& workers = decisions_.start.emplace_back(Decisions::Start{job.id, {}}).workers;
+  for (int ring = 0; ring < job.rings; ++ring) TakeRing(static_cast<size_t>(job.degree), unused_, workers);
+  Hold(job.id, Needs(job), job.quota, job.folder, job.seconds);
+}
+
+void Round::Consider(const WaitingJob& job) {
+  if (job.delayed) return;
+  std::string reason = Obstacle(job);
+  if (reason.empty()) {
+    if (head_ ? Passes(job) : Needs(job) <= free()) return Start(job);
+    // It waits for its turn: nobody behind it gets into its folder first.
+    folders_[job.folder] = {&job.id, false};
+    reason = head_ ? behind_ : Reserve(job);
+  }
+  decisions_.wait.push_back({job.id, std::move(reason)});
+}
 
 }  // namespace
 
 Decisions Decide(const ClusterPicture& picture) {
-  Decisions decisions;
-  std::vector<FreeWorker> unused = picture.free;
-  std::string blocked_by;  // the job that waits for busy workers
-  for (const WaitingJob& job : picture.waiting) {
-    const size_t needs = static_cast<size_t>(job.degree) * static_cast<size_t>(job.rings);
-    const size_t free = unused.size();
-    if (needs > static_cast<size_t>(picture.alive)) {
-      decisions.wait.push_back({job.id, absl::StrCat("needs ", Count(needs, "worker"), ", ", picture.alive,
-                                                     picture.alive == 1 ? " is there" : " are there")});
-    } else if (!blocked_by.empty()) {
-      decisions.wait.push_back({job.id, absl::StrCat("waits behind job ", blocked_by)});
-    } else if (needs > free) {
-      decisions.wait.push_back({job.id, absl::StrCat("needs ", Count(needs, "worker"), ", ", free, " of ",
-                                                     picture.alive, free == 1 ? " is free" : " are free")});
-      blocked_by = job.id;
-    } else {
-      decisions.start.push_back({job.id, {}});
-      for (int ring = 0; ring < job.rings; ++ring)
-        TakeRing(static_cast<size_t>(job.degree), unused, decisions.start.back().workers);
-    }
-  }
-  return decisions;
+  std::vector<const WaitingJob*> order;
+  order.reserve(picture.waiting.size());
+  for (const WaitingJob& job : picture.waiting) order.push_back(&job);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const WaitingJob* a, const WaitingJob* b) { return a->priority > b->priority; });
+  Round round(picture);
+  for (const WaitingJob* job : order) round.Consider(*job);
+  return round.Take();
 }
 
 }  // namespace metp

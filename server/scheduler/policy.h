@@ -1,11 +1,19 @@
 #pragma once
 
-// Who starts next, as a pure function: a picture of what waits and what is free goes in, decisions come out.
-// First come, first served; a gang gets all its workers or none. A job that needs more workers than are there
-// at all keeps nobody waiting; one that only waits for others to finish does, so that a large job is not
-// passed by for ever. A ring goes to one machine where one has room, the one with least room to spare; otherwise to
-// as few as possible, its ranks on a machine side by side, so that it crosses between machines as rarely as it can.
+// Who starts next, as a pure function: a picture of what waits, what runs and what is free goes in, decisions come out.
+//
+// Order: by priority, within one by submission. A gang gets all its workers or none. The first job that waits only for
+// others to finish has a reservation: a later one passes it only if that does not delay it, because it will have ended by
+// the time at which enough workers are expected to be free, or takes none of those that will be needed then (EASY
+// backfilling; Lifka 1995). Where that time is not known nobody passes. A job that cannot start whoever finishes (more
+// workers than are there, its namespace's quota, its checkpoint folder in use, not yet after a fault) has no reservation
+// and keeps nobody waiting.
+//
+// A ring goes to one machine where one has room, the one with least room to spare; otherwise to as few as possible, its
+// ranks on a machine side by side, so that it crosses between machines as rarely as it can.
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +23,18 @@ struct WaitingJob {
   std::string id;
   int degree = 1;  // ranks in a ring
   int rings = 1;
+  int priority = 0;
+  std::string quota = {};              // the namespace that it counts against
+  std::string folder = {};             // that only one job may write to at a time; empty: none
+  bool delayed = false;                // by itself: it waits, and keeps the reason that it has
+  std::optional<double> seconds = {};  // that it is expected to run; nullopt: not known
+};
+
+struct RunningJob {
+  std::string id;
+  int workers = 0;  // that it holds
+  std::string quota = {}, folder = {};
+  std::optional<double> seconds_left = {};
 };
 
 struct FreeWorker {
@@ -26,6 +46,10 @@ struct ClusterPicture {
   std::vector<WaitingJob> waiting;  // in order of submission
   std::vector<FreeWorker> free;     // that can take a rank now, in the order in which they are to be used
   int alive = 0;                    // workers that can take ranks, now or when their present job ends
+  std::vector<RunningJob> running = {};
+  std::map<std::string, int> quotas =
+      {};           // workers that a namespace's jobs may hold at once; absent: any number
+  int drained = 0;  // workers that are there and take no ranks
 };
 
 struct Decisions {
@@ -37,7 +61,7 @@ struct Decisions {
     std::string job, reason;
   };
   std::vector<Start> start;
-  std::vector<Wait> wait;  // every job that does not start, with one reason
+  std::vector<Wait> wait;  // every job that does not start and is not delayed, with one reason
 };
 
 Decisions Decide(const ClusterPicture& picture);

@@ -11,15 +11,17 @@ namespace metp {
 
 class Scheduler {
  public:
-  Scheduler(JobTable& jobs, Registry& workers) : jobs_(jobs), workers_(workers) {}
+  Scheduler(const CoordinatorConfig& config, JobTable& jobs, Registry& workers)
+      : config_(config), jobs_(jobs), workers_(workers) {}
 
-  /// Starts what can start and gives every waiting job its reason.
-  void Tick();
+  /// Starts what can start; returns what was decided: the attempts that began, and a reason for every job that waits.
+  Decisions Tick();
 
  private:
   ClusterPicture Look() const;
-  void Start(const Decisions::Start& start);
+  absl::Status Start(const Decisions::Start& start);
 
+  const CoordinatorConfig& config_;
   JobTable& jobs_;
   Registry& workers_;
 };

@@ -19,9 +19,12 @@ class MemoryStore : public Store {
   struct Job {
     v1::JobRecord record;
     std::map<int, v1::StoredStep> steps;
+    std::map<int64_t, v1::LogLine> output;
   };
   std::map<std::string, Job> jobs_;
   std::map<std::string, v1::WorkerHello> workers_;
+  std::map<std::string, StoreChange::Taken> taken_;
+  std::map<std::string, StoreChange::Drain> drains_;
   int64_t last_sequence_ = 0;
 };
 

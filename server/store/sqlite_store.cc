@@ -19,7 +19,11 @@ constexpr std::array kMigrations = {
     R"(CREATE TABLE jobs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
        CREATE TABLE steps (job INTEGER NOT NULL REFERENCES jobs(sequence) ON DELETE CASCADE, step INTEGER NOT NULL,
                            whole INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (job, step)) WITHOUT ROWID;
-       CREATE TABLE workers (name TEXT PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;)"};
+       CREATE TABLE workers (name TEXT PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;)",
+    R"(CREATE TABLE output (job INTEGER NOT NULL REFERENCES jobs(sequence) ON DELETE CASCADE, line INTEGER NOT NULL,
+                            record BLOB NOT NULL, PRIMARY KEY (job, line)) WITHOUT ROWID;
+       CREATE TABLE taken (worker TEXT PRIMARY KEY, incarnation TEXT NOT NULL, sequence INTEGER NOT NULL) WITHOUT ROWID;
+       CREATE TABLE drained (worker TEXT PRIMARY KEY, reason TEXT NOT NULL) WITHOUT ROWID;)"};
 
 }  // namespace
 
@@ -66,6 +70,10 @@ class SqliteStore::Statement {
   }
   absl::Status status() const { return code_ == SQLITE_DONE ? absl::OkStatus() : store_.Error(code_); }
   int64_t Integer(int column) { return sqlite3_column_int64(statement_, column); }
+  std::string String(int column) {
+    const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+    return {text == nullptr ? "" : text, static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+  }
   template <typename Message>
   absl::StatusOr<Message> Read(int column) {
     Message message;
@@ -166,6 +174,18 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
     state.workers.push_back(std::move(hello));
   }
   METP_RETURN_IF_ERROR(workers.status());
+  Statement output(*this, "SELECT job, record FROM output ORDER BY job, line;");
+  while (output.Next()) {
+    METP_ASSIGN_OR_RETURN(v1::LogLine line, output.Read<v1::LogLine>(1));
+    state.jobs[at.at(output.Integer(0))].output.push_back(std::move(line));
+  }
+  METP_RETURN_IF_ERROR(output.status());
+  Statement taken(*this, "SELECT worker, incarnation, sequence FROM taken ORDER BY worker;");
+  while (taken.Next()) state.taken.push_back({taken.String(0), taken.String(1), taken.Integer(2)});
+  METP_RETURN_IF_ERROR(taken.status());
+  Statement drained(*this, "SELECT worker, reason FROM drained ORDER BY worker;");
+  while (drained.Next()) state.drains.push_back({drained.String(0), true, drained.String(1)});
+  METP_RETURN_IF_ERROR(drained.status());
   Statement last(*this, "SELECT seq FROM sqlite_sequence WHERE name = 'jobs';");
   if (last.Next()) {
     state.last_sequence = last.Integer(0);
@@ -199,19 +219,46 @@ absl::Status SqliteStore::Apply(const StoreChange& change) {
                    "(step > ? OR (? AND NOT whole));");
   for (const StoreChange::Forget& f : change.forgotten)
     METP_RETURN_IF_ERROR(forget.Text(f.job).Bind(f.after).Bind(f.unfinished ? 1 : 0).Run());
+  Statement drop(*this,
+                 "DELETE FROM output WHERE job = (SELECT sequence FROM jobs WHERE id = ?) AND line < ?;"),
+      line(*this,
+           "INSERT OR REPLACE INTO output (job, line, record) SELECT sequence, ?, ? FROM jobs WHERE id = ?;");
+  for (const StoreChange::Output& o : change.output) {
+    METP_RETURN_IF_ERROR(drop.Text(o.job).Bind(o.first).Run());
+    for (const v1::LogLine& l : o.lines) {
+      METP_RETURN_IF_ERROR(line.Bind(l.offset()).Blob(l).Text(o.job).Run());
+      if (sqlite3_changes(database_) == 0) return OfNoJob("output", o.job);
+    }
+  }
   Statement step(*this,
                  "INSERT OR REPLACE INTO steps (job, step, whole, record) "
                  "SELECT sequence, ?, ?, ? FROM jobs WHERE id = ?;");
   for (const StoreChange::Step& s : change.steps) {
     METP_RETURN_IF_ERROR(
         step.Bind(s.step.point().step()).Bind(s.step.whole() ? 1 : 0).Blob(s.step).Text(s.job).Run());
-    if (sqlite3_changes(database_) == 0) return StepOfNoJob(s.job);
+    if (sqlite3_changes(database_) == 0) return OfNoJob("a step", s.job);
   }
-  Statement gone(*this, "DELETE FROM workers WHERE name = ?;");
-  for (const std::string& name : change.workers_gone) METP_RETURN_IF_ERROR(gone.Text(name).Run());
+  return ApplyWorkers(change);
+}
+
+absl::Status SqliteStore::ApplyWorkers(const StoreChange& change) {
+  Statement gone(*this, "DELETE FROM workers WHERE name = ?;"),
+      forgotten(*this, "DELETE FROM taken WHERE worker = ?;");
+  for (const std::string& name : change.workers_gone) {
+    METP_RETURN_IF_ERROR(gone.Text(name).Run());
+    METP_RETURN_IF_ERROR(forgotten.Text(name).Run());
+  }
   Statement worker(*this, "INSERT OR REPLACE INTO workers (name, hello) VALUES (?, ?);");
   for (const v1::WorkerHello& hello : change.workers)
     METP_RETURN_IF_ERROR(worker.Text(hello.name()).Blob(hello).Run());
+  Statement taken(*this, "INSERT OR REPLACE INTO taken (worker, incarnation, sequence) VALUES (?, ?, ?);");
+  for (const StoreChange::Taken& t : change.taken)
+    METP_RETURN_IF_ERROR(taken.Text(t.worker).Text(t.incarnation).Bind(t.sequence).Run());
+  Statement drain(*this, "INSERT OR REPLACE INTO drained (worker, reason) VALUES (?, ?);"),
+      undrain(*this, "DELETE FROM drained WHERE worker = ?;");
+  for (const StoreChange::Drain& d : change.drains)
+    METP_RETURN_IF_ERROR(d.drained ? drain.Text(d.worker).Text(d.reason).Run()
+                                   : undrain.Text(d.worker).Run());
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ class SqliteStore final : public Store {
   absl::Status Migrate();
   absl::Status Execute(const char* sql);
   absl::Status Apply(const StoreChange& change);
+  absl::Status ApplyWorkers(const StoreChange& change);
   absl::Status Error(int code) const;
 
   sqlite3* database_;

@@ -140,7 +140,7 @@ class ControllerTest : public ::testing::Test {
     std::destroy_at(&jobs_);
     std::construct_at(&jobs_, config_, clock_, store_, changes_);
     std::construct_at(&workers_, config_, clock_);
-    std::construct_at(&controller_, jobs_, workers_, store_, clock_);
+    std::construct_at(&controller_, config_, jobs_, workers_, store_, clock_);
     controller_.Load(*store_.Load());
     controller_.Tick();
     Check();
@@ -153,13 +153,17 @@ class ControllerTest : public ::testing::Test {
     return steps;
   }
 
-  CoordinatorConfig config_;
+  CoordinatorConfig config_ = [] {
+    CoordinatorConfig config;
+    config.flush_interval = std::chrono::milliseconds(0);
+    return config;
+  }();
   FakeClock clock_;
   FaultyStore store_;
   ChangeHub changes_;
   JobTable jobs_{config_, clock_, store_, changes_};
   Registry workers_{config_, clock_};
-  Controller controller_{jobs_, workers_, store_, clock_};
+  Controller controller_{config_, jobs_, workers_, store_, clock_};
   Invariants invariants_;
   int requests_ = 0;
 };

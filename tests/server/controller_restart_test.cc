@@ -80,6 +80,7 @@ TEST_F(ControllerRestart, NothingIsAcknowledgedBeforeItIsWritten) {
   ASSERT_TRUE(controller_.NextDeadline().has_value());
   EXPECT_LE(*controller_.NextDeadline(), clock_.Now() + std::chrono::seconds(1));
   store_.refuse = false;
+  clock_.Advance(std::chrono::seconds(1));
   v1::FromWorker heartbeat;
   heartbeat.mutable_heartbeat();
   EXPECT_THAT(controller_.Receive(workers[0].session, heartbeat), IsOk());
@@ -97,6 +98,8 @@ TEST_F(ControllerRestart, AWorkerThatDoesNotComeBackIsLostAfterItsLease) {
   controller_.Tick();
   EXPECT_FALSE(jobs_.Get(job.id())->stopping());
   clock_.Advance(config_.lease / 2 + std::chrono::seconds(1));
+  std::vector<Worker> heard = {workers[0]};
+  Alive(heard);
   controller_.Tick();
   EXPECT_TRUE(jobs_.Get(job.id())->stopping());
   EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("worker cpu-1 is lost"));
@@ -184,15 +187,16 @@ TEST_F(ControllerRestart, AnEndThatTheStoreRefusedIsWrittenLater) {
   auto workers = Workers(2);
   const v1::JobStatus job = Running(workers);
   store_.refuse = true;
-  clock_.Advance(config_.lease + std::chrono::seconds(1));
-  controller_.Tick();  // both are lost, and nobody can be told
-  EXPECT_EQ(State(job.id()), v1::JobStatus::RUNNING);
+  workers[1].incarnation = "second";
+  controller_.Disconnected(workers[1].session);
+  EXPECT_THAT(Connect(workers[1]), StatusIs(absl::StatusCode::kUnavailable));  // it was restarted, its rank is gone
+  EXPECT_FALSE(jobs_.Get(job.id())->stopping());
   ASSERT_TRUE(controller_.NextDeadline().has_value());
   EXPECT_LE(*controller_.NextDeadline(), clock_.Now() + std::chrono::seconds(1));
   store_.refuse = false;
   controller_.Tick();
-  EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
-  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("is lost"));
+  EXPECT_TRUE(jobs_.Get(job.id())->stopping());
+  EXPECT_THAT(jobs_.Get(job.id())->reason(), HasSubstr("worker cpu-1 was restarted"));
 }
 
 TEST_F(ControllerRestart, ARankOfAWorkerThatNobodyKnowsAnyMoreIsGone) {
@@ -224,7 +228,7 @@ TEST_F(ControllerRestart, ACancelledJobStaysCancelled) {
   ASSERT_THAT(Say(workers[0], Ended(false, "exited with code 143", true), job.attempt(), 0), IsOk());
   Restart();
   ASSERT_THAT(Connect(workers[1], {{job.attempt(), 1}}), IsOk());
-  ASSERT_THAT(Say(workers[1], Ended(true), job.attempt(), 1), IsOk());
+  ASSERT_THAT(Say(workers[1], Ended(false, "killed by signal 2 (SIGINT)", true), job.attempt(), 1), IsOk());
   EXPECT_EQ(State(job.id()), v1::JobStatus::CANCELLED);
 }
 

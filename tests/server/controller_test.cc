@@ -103,9 +103,11 @@ TEST_F(ControllerTest, FailsAJobWhoseWorkerIsLostAndStopsTheRest) {
 }
 
 TEST_F(ControllerTest, KillsTheRanksOfALostWorkerWhenItIsBackAndGivesItNoneBefore) {
-  auto workers = Workers(1);
+  auto workers = Workers(2);
   const v1::JobStatus job = Submit(1);
   clock_.Advance(config_.lease + std::chrono::milliseconds(1));
+  std::vector<Worker> other = {workers[1]};  // the job could run there: its rank is not waited for
+  Alive(other);
   controller_.Tick();
   EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
   v1::FromWorker heartbeat;
@@ -114,7 +116,7 @@ TEST_F(ControllerTest, KillsTheRanksOfALostWorkerWhenItIsBackAndGivesItNoneBefor
               StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_THAT(Connect(workers[0], {{job.attempt(), 0}}), IsOk());
   EXPECT_THAT(Got(workers[0], v1::ToWorker::kStop), SizeIs(1));
-  const v1::JobStatus next = Submit(1);
+  const v1::JobStatus next = Submit(2);
   EXPECT_EQ(next.state(), v1::JobStatus::QUEUED);
   ASSERT_THAT(Say(workers[0], Ended(false, "", true), job.attempt(), 0), IsOk());
   EXPECT_EQ(State(next.id()), v1::JobStatus::STARTING);

@@ -188,8 +188,8 @@ TEST_F(JobTableTest, LetsTheRealCauseArriveAfterItsConsequences) {
   const std::string attempt = Running(id);
   ASSERT_THAT(table_.RankGone(attempt, 0, {EndKind::kConsequence, "neighbour gone"}), IsOk());
   EXPECT_THAT(table_.TakeStops(), IsEmpty());
-  ASSERT_TRUE(table_.NextStop().has_value());
-  EXPECT_EQ(*table_.NextStop(), clock_.Now() + config_.cause_window);
+  ASSERT_TRUE(table_.NextDeadline().has_value());
+  EXPECT_EQ(*table_.NextDeadline(), clock_.Now() + config_.cause_window);
   ASSERT_THAT(table_.RankGone(attempt, 1, {EndKind::kError, "out of memory"}), IsOk());
   EXPECT_THAT(table_.TakeStops(), SizeIs(1));
   ASSERT_THAT(table_.RankGone(attempt, 2, {EndKind::kDeath, "killed later"}), IsOk());
@@ -202,7 +202,7 @@ TEST_F(JobTableTest, StopsTheOthersWhenTheCauseWindowIsOver) {
   ASSERT_THAT(table_.RankGone(attempt, 0, {EndKind::kConsequence, "neighbour gone"}), IsOk());
   clock_.Advance(config_.cause_window);
   EXPECT_THAT(table_.TakeStops(), SizeIs(1));
-  EXPECT_FALSE(table_.NextStop().has_value());
+  EXPECT_FALSE(table_.NextDeadline().has_value());
   ASSERT_THAT(table_.RankGone(attempt, 1, {EndKind::kStopped, "stopped"}), IsOk());
   EXPECT_EQ(Status(id).reason(), "neighbour gone");
 }
@@ -242,12 +242,14 @@ TEST_F(JobTableTest, SucceedsIfAllRanksWereDoneBeforeTheCancellationReachedThem)
   EXPECT_EQ(Status(id).state(), v1::JobStatus::SUCCEEDED);
 }
 
-TEST_F(JobTableTest, RefusesToCancelWhatHasEndedOrIsFailing) {
+TEST_F(JobTableTest, CancelsWhatIsFailingButNotWhatHasEnded) {
   const std::string done = Queued("done", 1), failing = Queued("failing", 2);
   ASSERT_THAT(table_.RankGone(Running(done), 0, Done()), IsOk());
   EXPECT_THAT(table_.Cancel(done), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("SUCCEEDED")));
   ASSERT_THAT(table_.RankGone(Running(failing), 0, {EndKind::kDeath, "dead"}), IsOk());
-  EXPECT_THAT(table_.Cancel(failing), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("dead")));
+  EXPECT_THAT(table_.Cancel(failing), IsOk());
+  ASSERT_THAT(table_.RankGone(failing + "/1", 1, {EndKind::kStopped, ""}), IsOk());
+  EXPECT_EQ(Status(failing).state(), v1::JobStatus::CANCELLED);
   EXPECT_THAT(table_.Cancel("nobody"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("nobody")));
 }
 

@@ -73,7 +73,8 @@ std::string Cluster::JobField(const std::string& job, const std::string& key) co
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::string Cluster::ScriptedJob(const std::string& name, int degree, const std::string& script) const {
+std::string Cluster::ScriptedJob(const std::string& name, int degree, const std::string& script,
+                                 int max_restarts) const {
   std::ofstream(folder() + "/" + name + ".script.txt")
       << script << "end: a script is also the job's text, and must be long enough to be one\n";
   const std::string path = folder() + "/" + name + ".yaml";
@@ -81,7 +82,8 @@ std::string Cluster::ScriptedJob(const std::string& name, int degree, const std:
                       << "model: {family: llama, layers: 1, hidden: 16, heads: 2, ffn: 32}\n"
                       << "data: {source: [" << name << ".script.txt], sequence_length: 32}\n"
                       << "train: {steps: 20, learning_rate: 0.001}\n"
-                      << "parallel: {degree: " << degree << "}\n";
+                      << "parallel: {degree: " << degree << "}\n"
+                      << "max_restarts: " << max_restarts << "\n";
   return path;
 }
 

@@ -28,8 +28,9 @@ class Cluster {
   std::unique_ptr<Subprocess> StartCtl(const std::vector<std::string>& arguments) const;
   /// Reads a job's last status; `key` by path ("state", "ranks.0.pid") as text.
   std::string JobField(const std::string& job, const std::string& key) const;
-  /// Writes a job file with a script for metp-fake-rank; returns its path.
-  std::string ScriptedJob(const std::string& name, int degree, const std::string& script) const;
+  /// Writes a job file with a script for metp-fake-rank; returns its path. `max_restarts`: 0: a fault is its end.
+  std::string ScriptedJob(const std::string& name, int degree, const std::string& script,
+                          int max_restarts = 0) const;
 
   std::unique_ptr<Subprocess> StartWorker(const std::string& name) const;
   Subprocess& worker(int i) { return *workers_[i]; }

@@ -102,7 +102,7 @@ StepTotals GoldenRank::Gradients(bool packed) {
                     golden_.Rows(ring_.size(), ring_.rank(), packed, replicas_.rank(), replicas_.size()));
   transformer_.ForwardBackward(tokens, golden_.Counted(), loss);
   ring_.Drain(Pass::kFinish);
-  return optimizer_.Reduce(loss, golden_.Counted());
+  return optimizer_.Reduce(loss, golden_.Counted(), false);
 }
 
 void Collect(Parameters& parameters, Parameters::What what, Tensors& into) {

@@ -8,7 +8,7 @@
 
 namespace metp {
 
-/// Complete but for what NormalizeJob fills in.
+/// Complete but for what NormalizeJob fills in. A fault is its end.
 inline v1::JobSpec SmallJob(const std::string& name, int degree, int steps = 10,
                             const std::string& source = "text.txt") {
   v1::JobSpec job;
@@ -25,6 +25,7 @@ inline v1::JobSpec SmallJob(const std::string& name, int degree, int steps = 10,
   job.mutable_train()->set_steps(steps);
   job.mutable_train()->set_learning_rate(1e-3);
   job.mutable_parallel()->set_degree(degree);
+  job.set_max_restarts(0);
   return job;
 }
 

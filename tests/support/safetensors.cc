@@ -20,6 +20,17 @@ std::vector<double> Widen(const char* bytes, size_t count) {
   return out;
 }
 
+/// The upper halves of floats.
+std::vector<double> WidenBf16(const char* bytes, size_t count) {
+  std::vector<double> out(count);
+  for (size_t i = 0; i < count; ++i) {
+    float value = 0;
+    std::memcpy(reinterpret_cast<char*>(&value) + 2, bytes + i * 2, 2);  // little-endian
+    out[i] = value;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::map<std::string, GoldenTensor> ReadSafetensors(const std::string& path) {
@@ -32,6 +43,7 @@ std::map<std::string, GoldenTensor> ReadSafetensors(const std::string& path) {
   const char* data = bytes.data() + 8 + head;
   std::map<std::string, GoldenTensor> tensors;
   for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
     GoldenTensor tensor;
     tensor.shape = entry.at("shape").get<std::vector<int64_t>>();
     const auto offsets = entry.at("data_offsets").get<std::vector<size_t>>();
@@ -42,6 +54,8 @@ std::map<std::string, GoldenTensor> ReadSafetensors(const std::string& path) {
       tensor.values = Widen<float>(at, size / 4);
     else if (type == "F64")
       tensor.values = Widen<double>(at, size / 8);
+    else if (type == "BF16")
+      tensor.values = WidenBf16(at, size / 2);
     else if (type == "I64")
       tensor.values = Widen<int64_t>(at, size / 8);
     else

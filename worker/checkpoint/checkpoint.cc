@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
-constexpr char kManifest[] = "manifest.json", kPartial[] = ".partial";
+constexpr char kManifest[] = "manifest.json", kPartial[] = ".partial", kOwner[] = "owner";
 constexpr const char* kKindNames[] = {"master", "first_moment", "second_moment"};
 
 std::string ShardName(int rank, int ranks) {
@@ -115,8 +115,24 @@ std::string CheckpointFolder(const std::string& directory, int step) {
   return absl::StrCat(directory, "/", NameOf(step));
 }
 
-std::string PartialFolder(const std::string& directory, int step) {
-  return CheckpointFolder(directory, step) + kPartial;
+std::string PartialFolder(const std::string& directory, int step, const std::string& run) {
+  std::string name = run;  // "job-7/2": an attempt
+  std::replace(name.begin(), name.end(), '/', '.');
+  return absl::StrCat(CheckpointFolder(directory, step), ".", name, kPartial);
+}
+
+absl::Status ClaimCheckpoints(FileSystem& files, const std::string& directory, const std::string& run) {
+  METP_RETURN_IF_ERROR(files.MakeFolder(directory));
+  return WriteWhole(files, absl::StrCat(directory, "/", kOwner), run);
+}
+
+absl::Status CheckClaim(FileSystem& files, const std::string& directory, const std::string& run) {
+  const std::string path = absl::StrCat(directory, "/", kOwner);
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<FileBytes> owner, files.Read(path));
+  if (owner->bytes() == run) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(directory, ": ", std::string(owner->bytes()),
+                                         " writes here now, no longer ", run,
+                                         "; give every job a checkpoint.directory of its own"));
 }
 
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,
@@ -187,10 +203,12 @@ absl::Status WriteManifest(FileSystem& files, const std::string& partial, int st
 
 }  // namespace
 
-absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks,
-                              const DataOrder& order, const v1::JobSpec& job, const v1::Plan& plan) {
-  const std::string partial = PartialFolder(directory, step);
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step,
+                              const std::string& run, int ranks, const DataOrder& order,
+                              const v1::JobSpec& job, const v1::Plan& plan) {
+  const std::string partial = PartialFolder(directory, step, run);
   absl::Status made = WriteManifest(files, partial, step, ranks, order, job, plan);
+  if (made.ok()) made = CheckClaim(files, directory, run);
   if (made.ok()) made = files.Rename(partial, CheckpointFolder(directory, step));
   if (!made.ok()) {
     files.Remove(partial).IgnoreError();  // its room may be what is missing
@@ -207,8 +225,7 @@ absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& director
   METP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
   for (const std::string& name : names) {
     if (!absl::EndsWith(name, kPartial)) continue;
-    const std::optional<int> of =
-        StepOf(absl::string_view(name).substr(0, name.size() - std::strlen(kPartial)));
+    const std::optional<int> of = StepOf(absl::string_view(name).substr(0, NameOf(0).size()));
     if (of && *of <= step) METP_RETURN_IF_ERROR(files.Remove(absl::StrCat(directory, "/", name)));
   }
   return absl::OkStatus();
@@ -256,6 +273,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSys
                                                         kFormat, "; another version of metp wrote it"));
     }
     reader->step_ = manifest.at("step");
+    reader->job_ = manifest.at("job").dump();
     const Json& data = manifest.at("data");
     reader->order_ = {data.at("sequences"), data.at("seed"), data.at("sequence_length"), data.at("tokens")};
     std::map<std::string, size_t> at;
@@ -295,6 +313,16 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSys
     return absl::DataLossError(absl::StrCat(path, ": ", error.what()));
   }
   return reader;
+}
+
+absl::StatusOr<v1::JobSpec> CheckpointReader::Job() const {
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(job_, &job);
+  if (parsed.ok() && job.has_model()) return job;
+  return absl::FailedPreconditionError(
+      absl::StrCat(folder_, "/", kManifest, ": its job cannot be read (",
+                   parsed.ok() ? "it has no model" : std::string(parsed.message()),
+                   "); expected one that this version of metp knows"));
 }
 
 absl::Status CheckpointReader::Check(const std::vector<TensorSlice>& slices, bool all_names) const {

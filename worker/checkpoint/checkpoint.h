@@ -3,7 +3,8 @@
 // A checkpoint: everything that training needs to go on, under the tensors' own names and shapes, whatever number of ranks
 // wrote it and whatever number reads it.
 //
-//     DIRECTORY/step-00000120/            complete; while it is written step-00000120.partial
+//     DIRECTORY/owner                     the run that writes here: the last one that claimed it
+//     DIRECTORY/step-00000120/            complete; while it is written step-00000120.RUN.partial
 //         shard-00000-of-00004.safetensors    one for each rank: its slices of master weights and both moments, fp32
 //         manifest.json                       written last: format, step, job, plan; files with size and CRC-32; of every
 //                                             tensor its shape and which slice of it stands where; its own CRC-32
@@ -41,9 +42,14 @@ class SliceSource {
   virtual void Get(size_t i, StateKind kind, float* to) const = 0;
 };
 
-/// Where a checkpoint of a step is, complete or not.
+/// Where a checkpoint of a step is when it is complete, and before that; `run` names who writes it.
 std::string CheckpointFolder(const std::string& directory, int step);
-std::string PartialFolder(const std::string& directory, int step);
+std::string PartialFolder(const std::string& directory, int step, const std::string& run);
+
+/// From now on `run` is the one that writes into `directory`, which is made if it is not there.
+absl::Status ClaimCheckpoints(FileSystem& files, const std::string& directory, const std::string& run);
+/// Aborted, naming the other: `run` no longer is.
+absl::Status CheckClaim(FileSystem& files, const std::string& directory, const std::string& run);
 
 /// Writes the shard of `rank` of `ranks` into the partial folder, which must be there.
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,
@@ -56,9 +62,11 @@ struct DataOrder {
   int64_t tokens = 0;  // of the whole stream
 };
 
-/// Makes a checkpoint of the shards that all `ranks` have written; on an error nothing of it stays.
-absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step, int ranks,
-                              const DataOrder& order, const v1::JobSpec& job, const v1::Plan& plan);
+/// Makes a checkpoint of the shards that all `ranks` have written into the partial folder of `run`; on an error nothing of
+/// it stays. Aborted: see CheckClaim.
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step,
+                              const std::string& run, int ranks, const DataOrder& order,
+                              const v1::JobSpec& job, const v1::Plan& plan);
 
 /// Removes all but the `keep` newest complete ones up to `step`, which stays, and what earlier attempts left unfinished.
 absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep);
@@ -80,6 +88,8 @@ class CheckpointReader {
   int step() const { return step_; }
   const DataOrder& order() const { return order_; }
   const std::string& folder() const { return folder_; }
+  /// The job that wrote it. FailedPrecondition, naming the manifest: it has keys that this version does not know, or is none.
+  absl::StatusOr<v1::JobSpec> Job() const;
   /// FailedPrecondition unless the checkpoint has exactly these tensors, by name and whole shape: the first difference, both
   /// sides named.
   absl::Status Check(const std::vector<TensorSlice>& slices, bool all_names) const;
@@ -101,6 +111,7 @@ class CheckpointReader {
   std::string folder_;
   int step_ = 0;
   DataOrder order_;
+  std::string job_;  // as the manifest has it, JSON
   std::vector<std::unique_ptr<FileBytes>> files_;
   std::map<std::string, Tensor> tensors_;
 };

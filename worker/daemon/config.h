@@ -41,8 +41,12 @@ struct WorkerConfig {
   std::chrono::milliseconds first_backoff{200};
   std::chrono::milliseconds last_backoff{5000};
 
-  /// From SIGTERM to SIGKILL of a rank: what a step's end and a checkpoint may take.
-  std::chrono::milliseconds stop_grace{10000};
+  /// From SIGTERM to SIGKILL of a rank that is to leave: what a step's end and a checkpoint may take.
+  std::chrono::milliseconds checkpoint_grace{25000};
+  /// From SIGINT to SIGKILL of a rank whose attempt is over.
+  std::chrono::milliseconds stop_grace{5000};
+  /// From SIGQUIT to SIGKILL of a rank that is taken to hang: what saying where it is may take.
+  std::chrono::milliseconds dump_grace{1000};
   /// How long a leaving worker waits for the coordinator to acknowledge what it knows.
   std::chrono::milliseconds leave_grace{5000};
 

@@ -85,6 +85,9 @@ void Daemon::Carry(v1::ToWorker command) {
     case v1::ToWorker::kStop:
       supervisor_->Stop(std::move(*command.mutable_stop()));
       break;
+    case v1::ToWorker::kInterrupt:
+      supervisor_->Interrupt(std::move(*command.mutable_interrupt()));
+      break;
     case v1::ToWorker::kValue:
       supervisor_->Deliver(std::move(*command.mutable_value()));
       break;

@@ -139,7 +139,8 @@ int main(int argc, char** argv) {
   config.name = config.node = metp::HostName();
   config.profile_cache = metp::DefaultProfileCache();
   config.rank_program = metp::DefaultRankProgram();
-  int grace_ms = static_cast<int>(config.stop_grace.count());
+  int grace_ms = static_cast<int>(config.stop_grace.count()),
+      checkpoint_grace_ms = static_cast<int>(config.checkpoint_grace.count());
   CLI::App app{"Runs the ranks of training jobs on one device"};
   app.set_version_flag("--version", metp::kVersion);
   app.add_option("--coordinator", config.coordinator, "HOST:PORT to dial")
@@ -170,7 +171,11 @@ int main(int argc, char** argv) {
   app.add_option("--address", config.address, "where the ranks of other workers reach this one's")
       ->capture_default_str();
   app.add_option("--rank-program", config.rank_program, "default: metp-rank beside this program");
-  app.add_option("--stop-grace-ms", grace_ms, "from SIGTERM to SIGKILL of a rank")
+  app.add_option("--stop-grace-ms", grace_ms, "time a rank gets to end when its attempt is over")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 3600000));
+  app.add_option("--checkpoint-grace-ms", checkpoint_grace_ms,
+                 "time a rank gets to end its step and write a checkpoint when this worker leaves (SIGTERM)")
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
   try {
@@ -179,5 +184,6 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   config.stop_grace = std::chrono::milliseconds(grace_ms);
+  config.checkpoint_grace = std::chrono::milliseconds(checkpoint_grace_ms);
   return metp::Run(config, signals);
 }

@@ -1,11 +1,30 @@
 #include "worker/daemon/supervisor.h"
 
 #include <csignal>
+#include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "worker/daemon/utf8.h"
 
 namespace metp {
+
+namespace {
+
+/// Processes that the kernel has killed for want of memory, on this machine or in this container; 0: it does not say.
+int64_t KillsForMemory() {
+  int64_t kills = 0;
+  for (const char* path : {"/sys/fs/cgroup/memory.events", "/proc/vmstat"}) {
+    std::ifstream file(path);
+    std::string name;
+    for (int64_t value; file >> name >> value;) {
+      if (name == "oom_kill") kills += value;
+    }
+  }
+  return kills;
+}
+
+}  // namespace
 
 Supervisor::Supervisor(const WorkerConfig& config, const Clock& clock, Outbox& outbox, WorkerMetrics& metrics)
     : config_(config), clock_(clock), outbox_(outbox), metrics_(metrics), thread_([this] { Run(); }) {}
@@ -40,6 +59,9 @@ void Supervisor::Start(v1::StartRank command) {
 void Supervisor::Stop(v1::StopRank command) {
   Post([this, command = std::move(command)] { DoStop(command); });
 }
+void Supervisor::Interrupt(v1::InterruptRank command) {
+  Post([this, command = std::move(command)] { DoInterrupt(command); });
+}
 void Supervisor::Deliver(v1::RankValue command) {
   Post([this, command = std::move(command)] { DoDeliver(command); });
 }
@@ -73,11 +95,13 @@ void Supervisor::DoStart(const v1::StartRank& command) {
     if (ranks_.count(key) > 0) return;  // repeated after a broken session
     if (leaving_) {
       v1::RankEnded ended;
+      ended.set_left(true);
       ended.set_how("not started: its worker was asked to leave");
       PushEnd(key, std::move(ended));
       return;
     }
     ranks_[key].job = command.job_id();
+    ranks_[key].kills_before = KillsForMemory();
   }
   metrics_.RankStarted(command.job_id(), key.first, key.second);
   RankCommand rank_command;
@@ -126,10 +150,27 @@ void Supervisor::DoStop(const v1::StopRank& command) {
     return;
   }
   Rank& rank = found->second;
+  if (rank.stop_asked) return;
   rank.stop_asked = true;
-  if (rank.terminated) return;
-  rank.terminated = true;
-  rank.kill_at = clock_.Now() + config_.stop_grace;
+  if (command.dump()) {
+    rank.kill_at = clock_.Now() + config_.dump_grace;
+    rank.process->Dump();
+  } else {
+    rank.kill_at = clock_.Now() + config_.stop_grace;
+    rank.process->Interrupt();
+  }
+}
+
+void Supervisor::DoInterrupt(const v1::InterruptRank& command) {
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find({command.attempt(), command.rank()});
+  if (found != ranks_.end()) LetLeave(found->second);  // its end is told otherwise
+}
+
+void Supervisor::LetLeave(Rank& rank) {
+  if (rank.stop_asked || rank.leave_asked) return;
+  rank.leave_asked = true;
+  rank.kill_at = clock_.Now() + config_.checkpoint_grace;
   rank.process->Terminate();
 }
 
@@ -174,6 +215,9 @@ void Supervisor::OnMessage(const Key& key, const v1::FromRank& message) {
       if (found != ranks_.end()) found->second.asked.insert(message.get().key());
       break;
     }
+    case v1::FromRank::kCheckpoint:
+      *event.mutable_checkpoint() = message.checkpoint();
+      break;
     case v1::FromRank::kLink:
       *event.mutable_link() = message.link();
       break;
@@ -233,13 +277,15 @@ v1::RankEnded Supervisor::Describe(const Rank& rank) const {
   if (rank.result.has_value()) *ended.mutable_result() = *rank.result;
   ended.set_clean(exit.clean());
   ended.set_how(exit.Describe());
-  // An end that our signals do not explain is the rank's own, although it had been asked to stop.
-  const bool ours = rank.terminated &&
-                    (exit.signal == 0 || exit.signal == SIGTERM || (exit.signal == SIGKILL && rank.killed));
+  // An end that our signals do not explain is the rank's own, although it had been asked to end.
+  const bool ours = exit.signal == 0 || (exit.signal == SIGINT && rank.stop_asked) ||
+                    (exit.signal == SIGTERM && rank.leave_asked) || (exit.signal == SIGKILL && rank.killed);
   ended.set_stopped(rank.stop_asked && ours);
-  if (leaving_ && ours && !rank.stop_asked) {
-    ended.set_how(absl::StrCat("stopped because its worker was asked to leave (", exit.Describe(), ")"));
-  }
+  ended.set_left(rank.leave_asked && !rank.stop_asked && ours);
+  if (ended.left() && rank.killed)
+    ended.set_how(absl::StrCat("asked to leave, and ", exit.Describe(), " after the grace"));
+  if (exit.signal == SIGKILL && !rank.killed && KillsForMemory() > rank.kills_before)
+    ended.set_how(absl::StrCat(exit.Describe(), "; meanwhile the kernel has killed for want of memory"));
   return ended;
 }
 
@@ -281,20 +327,15 @@ std::vector<v1::RankKey> Supervisor::Ranks() const {
   return keys;
 }
 
-void Supervisor::TerminateAll() {
+void Supervisor::LetAllLeave() {
   MutexLock lock(mutex_);
   leaving_ = true;
-  for (auto& [key, rank] : ranks_) {
-    if (rank.terminated) continue;
-    rank.terminated = true;
-    rank.kill_at = clock_.Now() + config_.stop_grace;
-    rank.process->Terminate();
-  }
+  for (auto& [key, rank] : ranks_) LetLeave(rank);
   changed_.NotifyAll();
 }
 
 void Supervisor::Leave() {
-  Post([this] { TerminateAll(); });
+  Post([this] { LetAllLeave(); });
   MutexLock lock(mutex_);
   while (!leaving_ || !ranks_.empty()) changed_.Wait(mutex_);
 }

@@ -4,7 +4,9 @@
 // goes to the outbox. One rank process per (attempt, rank); a command for one that is not here is answered
 // with its end.
 //
-// Stopping: SIGTERM, after the grace SIGKILL; a rank counts as ended only when its process is gone.
+// Ending: a rank whose attempt is over gets SIGINT; one that is taken to hang SIGQUIT, to say where it is; one that leaves,
+// because the worker does or the coordinator wants its worker for itself, SIGTERM, to end its step and write a checkpoint.
+// After the grace of each, SIGKILL. A rank counts as ended only when its process is gone.
 //
 // Threads: commands are queued from any thread and carried out on the supervisor's own; reports of ranks are
 // forwarded on the thread of their process.
@@ -37,13 +39,14 @@ class Supervisor {
 
   void Start(v1::StartRank command) METP_EXCLUDES(mutex_);
   void Stop(v1::StopRank command) METP_EXCLUDES(mutex_);
+  void Interrupt(v1::InterruptRank command) METP_EXCLUDES(mutex_);
   void Deliver(v1::RankValue command) METP_EXCLUDES(mutex_);
   /// A session begins: values asked for in an earlier one may have been lost on the way; asks again.
   void AskAgain() METP_EXCLUDES(mutex_);
 
   /// Ranks with a process.
   std::vector<v1::RankKey> Ranks() const METP_EXCLUDES(mutex_);
-  /// Stops every rank because the worker goes, refuses new ones, returns when all processes are gone.
+  /// Lets every rank leave because the worker goes, refuses new ones, returns when all processes are gone.
   void Leave() METP_EXCLUDES(mutex_);
 
  private:
@@ -54,8 +57,9 @@ class Supervisor {
     std::optional<v1::RankResult> result;
     std::set<std::string> asked;  // keys of the rendezvous that it waits for
     bool stop_asked = false;      // by the coordinator
-    bool terminated = false, killed = false;
+    bool leave_asked = false, killed = false;
     std::optional<Clock::Time> kill_at;
+    int64_t kills_before = 0;      // by the kernel for want of memory, when it started
     std::optional<RankExit> exit;  // its process is gone: to be buried
   };
 
@@ -63,8 +67,10 @@ class Supervisor {
   void Post(std::function<void()> task) METP_EXCLUDES(mutex_);
   void DoStart(const v1::StartRank& command) METP_EXCLUDES(mutex_);
   void DoStop(const v1::StopRank& command) METP_EXCLUDES(mutex_);
+  void DoInterrupt(const v1::InterruptRank& command) METP_EXCLUDES(mutex_);
   void DoDeliver(const v1::RankValue& command) METP_EXCLUDES(mutex_);
-  void TerminateAll() METP_EXCLUDES(mutex_);
+  void LetAllLeave() METP_EXCLUDES(mutex_);
+  void LetLeave(Rank& rank) METP_REQUIRES(mutex_);
   void KillOverdue() METP_EXCLUDES(mutex_);
   void Bury() METP_EXCLUDES(mutex_);
   std::optional<Clock::Time> NextKill() const METP_REQUIRES(mutex_);

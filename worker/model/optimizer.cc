@@ -11,14 +11,14 @@ Optimizer::Optimizer(Ring& ring, Replicas& replicas, Parameters& parameters, con
       backend_(ring.backend()),
       parameters_(parameters),
       train_(train),
-      totals_(backend_.Allocate(1, 2, DType::kF64, MemoryCategory::kWorkspace)) {}
+      totals_(backend_.Allocate(1, 3, DType::kF64, MemoryCategory::kWorkspace)) {}
 
 void Optimizer::AllReduce(const Matrix& values) {
   ThrowIfError(ring_.communicator().AllReduce(values));
   replicas_.AllReduce(values);
 }
 
-StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
+StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted, bool leave) {
   const Range own = parameters_.own();
   AllReduce(parameters_.gradient_vectors());
   replicas_.ReduceScatter(parameters_.gradient_matrices());
@@ -28,10 +28,11 @@ StepTotals Optimizer::Reduce(const Matrix& loss, int64_t counted) {
   if (ring_.rank() == 0 && replicas_.rank() == 0)
     backend_.SumSquares(parameters_.gradient_vectors(),
                         totals_->Cols(1, 2));  // whole everywhere: counted once
+  if (leave) backend_.Fill(totals_->Cols(2, 3), 1);
   AllReduce(totals_);
-  double totals[2];
+  double totals[3];
   backend_.CopyToHost(totals_, totals);
-  return {counted == 0 ? 0 : totals[0] / static_cast<double>(counted), std::sqrt(totals[1])};
+  return {counted == 0 ? 0 : totals[0] / static_cast<double>(counted), std::sqrt(totals[1]), totals[2] > 0};
 }
 
 void Optimizer::Apply(const StepTotals& totals, int step, double learning_rate) {

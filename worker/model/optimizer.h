@@ -13,6 +13,7 @@ namespace metp {
 struct StepTotals {
   double loss = 0;       // mean over the counted targets of the global batch
   double grad_norm = 0;  // before clipping
+  bool leave = false;    // a rank was asked to leave
 };
 
 class Optimizer {
@@ -22,8 +23,8 @@ class Optimizer {
 
   /// Sums the vectors' gradients and `loss` ([1, 1] fp64, this rank's sum of losses) over all ranks, and the own
   /// elements' gradients over rings. Every shard's gradient must be home (Ring::Drain). The same on every rank, bit
-  /// for bit. Throws StepError.
-  StepTotals Reduce(const Matrix& loss, int64_t counted);
+  /// for bit. `leave`: this rank is to leave after the step, which all learn. Throws StepError.
+  StepTotals Reduce(const Matrix& loss, int64_t counted, bool leave);
 
   /// One AdamW update (Loshchilov, Hutter 2019): decay on matrices only, bias-corrected moments, gradients
   /// scaled by min(1, clip_norm / (norm + 1e-6)); then rings exchange the weights they updated. `step` counts
@@ -39,7 +40,7 @@ class Optimizer {
   Backend& backend_;
   Parameters& parameters_;
   const v1::TrainSpec train_;
-  Tensor totals_;  // [1, 2] fp64: loss, sum of squares
+  Tensor totals_;  // [1, 3] fp64: loss, sum of squares, ranks that are to leave
 };
 
 }  // namespace metp

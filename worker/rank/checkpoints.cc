@@ -49,16 +49,25 @@ class Snapshot final : public SliceSource {
 }  // namespace
 
 Checkpoints::Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings,
-                         const Dataset& dataset, std::function<void(const std::string&)> log)
+                         const Dataset& dataset, std::function<void(const v1::CheckpointNote&)> tell)
     : files_(files),
       start_(start),
       rings_(rings),
       dataset_(dataset),
-      log_(std::move(log)),
+      tell_(std::move(tell)),
       ranks_(RanksOf(start.plan())) {}
 
 Checkpoints::~Checkpoints() {
   if (writing_ != nullptr && writing_->thread.joinable()) writing_->thread.join();
+}
+
+void Checkpoints::Tell(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds) {
+  v1::CheckpointNote note;
+  note.set_kind(kind);
+  note.set_step(step);
+  note.set_text(text);
+  note.set_seconds(seconds);
+  tell_(note);
 }
 
 absl::Status Checkpoints::Sum(double& a, double& b) {
@@ -85,10 +94,14 @@ absl::Status Checkpoints::Verdict(const absl::Status& mine, absl::Status& verdic
 
 absl::StatusOr<int> Checkpoints::Choose(const ParameterLayout& layout) {
   if (!start_.job().has_checkpoint()) return 0;
+  const std::string& directory = start_.job().checkpoint().directory();
+  TellOnce(v1::CheckpointNote::WAITING, 0, "reading checkpoints");
   METP_ASSIGN_OR_RETURN(const int step, Search(layout));
   if (start_.rank() == 0) {
-    const absl::Status aside = SetLaterAside(files_, start_.job().checkpoint().directory(), step);
-    if (!aside.ok()) return aside;  // they would be taken for newer than what this run writes
+    const absl::Status aside = SetLaterAside(files_, directory, step);
+    // They would be taken for newer than what this run writes. A folder that is not there yet is made when it is needed.
+    if (!aside.ok()) return aside;
+    if (const absl::Status owned = Own(); !owned.ok()) GiveUp(step, owned);
   }
   return step;
 }
@@ -115,11 +128,11 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
     METP_RETURN_IF_ERROR(Verdict(mine, verdict));
     if (verdict.ok()) {
       chosen_ = *std::move(reader);
-      if (start_.rank() == 0) log_(absl::StrCat("going on from ", folder));
+      TellOnce(v1::CheckpointNote::RESUMED, chosen_->step(), folder);
       return chosen_->step();
     }
     if (!automatic || !(absl::IsDataLoss(verdict) || absl::IsNotFound(verdict))) return verdict;
-    log_(absl::StrCat("passing over a broken checkpoint: ", verdict.message()));
+    Tell(v1::CheckpointNote::PASSED_OVER, steps.front(), std::string(verdict.message()));
     steps.erase(steps.begin());
     if (steps.empty()) {
       return absl::DataLossError(absl::StrCat(spec.directory(), ": none of its checkpoints is whole; ",
@@ -197,11 +210,23 @@ absl::Status Checkpoints::Load(Parameters& parameters) {
 
 void Checkpoints::GiveUp(int step, const absl::Status& why) {
   last_failure_ = why;
-  log_(absl::StrCat("no checkpoint of step ", step, ": ", why.message()));
+  Tell(v1::CheckpointNote::FAILED, step, absl::StrCat("not written: ", why.message()));
+}
+
+absl::Status Checkpoints::Own() {
+  const std::string& directory = start_.job().checkpoint().directory();
+  if (claimed_) {
+    const absl::Status ours = CheckClaim(files_, directory, start_.attempt());
+    if (!absl::IsNotFound(ours)) return ours;  // somebody has removed it all: begun anew
+  }
+  const absl::Status claimed = ClaimCheckpoints(files_, directory, start_.attempt());
+  claimed_ = claimed_ || claimed.ok();
+  return claimed;
 }
 
 absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) {
-  const std::string folder = PartialFolder(start_.job().checkpoint().directory(), step);
+  const std::string& directory = start_.job().checkpoint().directory();
+  const std::string folder = PartialFolder(directory, step, start_.attempt());
   absl::Status made;
   std::shared_ptr<const Snapshot> snapshot;
   try {
@@ -210,7 +235,9 @@ absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) 
     made = absl::ResourceExhaustedError("the host has no memory left for a copy of the state");
   }
   if (made.ok() && start_.rank() == 0) {
-    made = files_.Remove(folder);
+    made = Own();
+    if (absl::IsAborted(made)) return made;
+    if (made.ok()) made = files_.Remove(folder);
     if (made.ok()) made = files_.MakeFolder(folder);
   }
   double failed = made.ok() ? 0 : 1, unused = 0;
@@ -236,26 +263,38 @@ absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) 
 
 absl::Status Checkpoints::Finish(bool wait) {
   if (writing_ == nullptr) return absl::OkStatus();
-  if (wait) writing_->thread.join();
+  if (wait) {
+    TellOnce(v1::CheckpointNote::WAITING, writing_->step, "writing a checkpoint");
+    writing_->thread.join();
+  }
   double done = writing_->done ? 1 : 0, failed = writing_->done && !writing_->status.ok() ? 1 : 0;
   METP_RETURN_IF_ERROR(Sum(done, failed));
   if (static_cast<int>(done) < ranks_) return absl::OkStatus();  // later
   if (writing_->thread.joinable()) writing_->thread.join();
   const std::unique_ptr<Writing> writing = std::move(writing_);
-  const v1::CheckpointSpec& spec = start_.job().checkpoint();
-  const int step = writing->step;
   absl::Status mine = writing->status;
   if (start_.rank() == 0 && failed > 0) {
-    files_.Remove(PartialFolder(spec.directory(), step)).IgnoreError();
+    files_.Remove(PartialFolder(start_.job().checkpoint().directory(), writing->step, start_.attempt()))
+        .IgnoreError();
   } else if (start_.rank() == 0) {
-    mine = CommitCheckpoint(files_, spec.directory(), step, ranks_, OrderAfter(step), start_.job(),
-                            start_.plan());
-    if (mine.ok()) {
-      const absl::Status removed = RemoveOldCheckpoints(files_, spec.directory(), step, spec.keep());
-      if (!removed.ok()) log_(absl::StrCat("old checkpoints stay: ", removed.message()));
-    }
+    mine = Commit(*writing);
+    if (absl::IsAborted(mine)) return mine;
   }
-  if (!mine.ok()) GiveUp(step, mine);
+  if (!mine.ok()) GiveUp(writing->step, mine);
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoints::Commit(const Writing& writing) {
+  const v1::CheckpointSpec& spec = start_.job().checkpoint();
+  METP_RETURN_IF_ERROR(CommitCheckpoint(files_, spec.directory(), writing.step, start_.attempt(), ranks_,
+                                        OrderAfter(writing.step), start_.job(), start_.plan()));
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - writing.begun;
+  Tell(v1::CheckpointNote::SAVED, writing.step, CheckpointFolder(spec.directory(), writing.step),
+       taken.count());
+  const absl::Status removed = RemoveOldCheckpoints(files_, spec.directory(), writing.step, spec.keep());
+  if (!removed.ok())
+    Tell(v1::CheckpointNote::FAILED, writing.step,
+         absl::StrCat("it is there, but old ones stay: ", removed.message()));
   return absl::OkStatus();
 }
 
@@ -267,10 +306,6 @@ absl::StatusOr<double> Checkpoints::AfterStep(int step, bool last, const Paramet
   if (due) {
     METP_ASSIGN_OR_RETURN(const bool begun, Begin(step, parameters));
     if (begun && last) METP_RETURN_IF_ERROR(Finish(/*wait=*/true));
-    if (last && !last_failure_.ok()) {
-      return absl::Status(last_failure_.code(),
-                          absl::StrCat("the last checkpoint was not written: ", last_failure_.message()));
-    }
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

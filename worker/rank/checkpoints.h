@@ -8,6 +8,7 @@
 // said so; training goes on.
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,10 +25,10 @@ namespace metp {
 
 class Checkpoints {
  public:
-  /// `log` takes sentences for people. `start`'s job has a checkpoint section, or nothing is ever done. All must outlive
-  /// this.
+  /// `tell` takes what becomes of checkpoints: from rank 0 what all have in common, from every rank its own troubles.
+  /// `start`'s job has a checkpoint section, or nothing is ever done. All must outlive this.
   Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings, const Dataset& dataset,
-              std::function<void(const std::string&)> log);
+              std::function<void(const v1::CheckpointNote&)> tell);
   /// Waits for the thread; what it wrote and nobody completed stays as an unfinished folder.
   ~Checkpoints();
 
@@ -41,12 +42,15 @@ class Checkpoints {
   absl::Status Load(Parameters& parameters);
 
   /// After every step; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
-  /// still. An error only of the ring, or of the last checkpoint.
+  /// still. An error of the ring; or Aborted: another run has taken the directory over.
   absl::StatusOr<double> AfterStep(int step, bool last, const Parameters& parameters);
+  /// Of the newest checkpoint that this rank had a part in; OK: it is written, or being written.
+  const absl::Status& last_failure() const { return last_failure_; }
 
  private:
   struct Writing {
     int step = 0;
+    std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
     std::thread thread;
     std::atomic<bool> done = false;
     absl::Status status;  // once done
@@ -65,16 +69,25 @@ class Checkpoints {
   /// Completes what all ranks have written, or gives it up; `wait`: until they have.
   absl::Status Finish(bool wait);
   void GiveUp(int step, const absl::Status& why);
+  /// Rank 0 claims the directory, or sees that it is still this run's.
+  absl::Status Own();
+  /// Rank 0 commits what all have written.
+  absl::Status Commit(const Writing& writing);
+  void Tell(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds = 0);
+  void TellOnce(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds = 0) {
+    if (start_.rank() == 0) Tell(kind, step, text, seconds);
+  }
 
   FileSystem& files_;
   const v1::RankStart& start_;
   const RankRings& rings_;
   const Dataset& dataset_;
-  const std::function<void(const std::string&)> log_;
+  const std::function<void(const v1::CheckpointNote&)> tell_;
   const int ranks_;
   std::unique_ptr<CheckpointReader> chosen_;
   std::unique_ptr<Writing> writing_;
   int last_begun_ = 0;
+  bool claimed_ = false;
   absl::Status last_failure_;  // of this rank, in the newest checkpoint
 };
 

@@ -208,6 +208,8 @@ void RankProcess::Signal(int signal) {
 }
 
 void RankProcess::Terminate() { Signal(SIGTERM); }
+void RankProcess::Interrupt() { Signal(SIGINT); }
+void RankProcess::Dump() { Signal(SIGQUIT); }
 void RankProcess::Kill() { Signal(SIGKILL); }
 
 RankExit RankProcess::Reap() {

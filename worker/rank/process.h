@@ -72,6 +72,10 @@ class RankProcess {
   absl::Status Send(const v1::ToRank& message);
   /// SIGTERM: end the step, write a checkpoint, exit.
   void Terminate();
+  /// SIGINT: exit at once.
+  void Interrupt();
+  /// SIGQUIT: say where it is, and go on.
+  void Dump();
   /// SIGKILL.
   void Kill();
   /// Blocks until on_exit has returned.

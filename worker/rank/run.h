@@ -8,14 +8,41 @@
 #include "absl/status/statusor.h"
 #include "metp/v1/profile.pb.h"
 #include "metp/v1/rank.pb.h"
+#include "proto/support/mutex.h"
 #include "worker/rank/run_rank.h"
 
 namespace metp {
+
+/// Somebody's wish that a run ends after its step. Thread-safe.
+class LeaveWish {
+ public:
+  void Ask() METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    asked_ = true;
+    if (listener_) listener_();
+  }
+  bool asked() const METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return asked_;
+  }
+  /// Called at once if it was asked already; null: no more.
+  void Listen(std::function<void()> listener) METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    listener_ = std::move(listener);
+    if (asked_ && listener_) listener_();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  bool asked_ METP_GUARDED_BY(mutex_) = false;
+  std::function<void()> listener_ METP_GUARDED_BY(mutex_);
+};
 
 struct RunRequest {
   v1::JobSpec job;  // normalized and valid
   v1::Plan plan;
   int threads = 1;  // of each rank
+  LeaveWish* leave = nullptr;
 };
 
 /// Everything that the ranks of one run reported.
@@ -23,6 +50,7 @@ struct RunRecord {
   std::vector<std::vector<v1::StepReport>> steps;  // [rank][step]
   std::vector<double> sgemm_flops_per_second;      // [rank], all at once
   std::string simulated_on;                        // a profile's name; empty: everything was measured
+  bool interrupted = false;                        // it was asked to leave before its last step
 };
 
 /// Ranks as threads of this process. `on_step` sees rank 0's reports. The error is the one that the others
@@ -37,7 +65,7 @@ absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& 
 absl::StatusOr<RunRecord> RunSim(const RunRequest& request, const v1::DeviceProfile& profile);
 
 /// The command: parses its arguments, runs, prints. Returns the exit code: 0 done, 1 the run failed, 2 usage
-/// or job file.
+/// or job file, 143 it left on SIGTERM.
 int RunCommand(int argc, char** argv);
 
 /// Of several ranks' errors the one to show: a rank's own failure rather than a neighbour's that followed

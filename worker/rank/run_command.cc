@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "worker/rank/probe.h"
 #include "worker/rank/run.h"
 #include "worker/rank/run_report.h"
+#include "worker/rank/signals.h"
 
 namespace metp {
 
@@ -29,7 +31,9 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
-int Run(const Arguments& arguments) {
+constexpr int kLeft = 128 + SIGTERM;
+
+int Run(const Arguments& arguments, LeaveWish& leave) {
   std::vector<std::string> overrides = arguments.set;
   if (arguments.ranks > 0) overrides.push_back("parallel.degree=" + std::to_string(arguments.ranks));
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
@@ -52,7 +56,7 @@ int Run(const Arguments& arguments) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "data.source", std::string(data.message())), 2);
   }
 
-  RunRequest request{*job, ResolvePlan(*job), arguments.threads};
+  RunRequest request{*job, ResolvePlan(*job), arguments.threads, &leave};
   if (request.threads == 0) request.threads = DefaultThreads(RanksOf(request.plan));
   const bool json = arguments.output == "json";
   if (!json) {
@@ -83,7 +87,10 @@ int Run(const Arguments& arguments) {
   std::cout << (json ? report.dump(2) + "\n" : RunSummary(report)) << std::flush;
   if (!std::cout || std::ferror(stdout))
     return Fail(absl::DataLossError("the output could not be written"), 1);
-  return 0;
+  if (!record->interrupted) return 0;
+  std::cerr << "metp-rank: left on SIGTERM before the last step"
+            << (job->has_checkpoint() ? "; the same command goes on from the checkpoint\n" : "\n");
+  return kLeft;
 }
 
 }  // namespace
@@ -113,7 +120,9 @@ int RunCommand(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return Run(arguments);
+  LeaveWish leave;
+  const SignalThread signals([&] { leave.Ask(); }, [] {});
+  return Run(arguments, leave);
 }
 
 }  // namespace metp

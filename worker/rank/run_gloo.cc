@@ -1,9 +1,12 @@
 // The supervisor of `metp-rank run --comm gloo`: starts the ranks, is their rendezvous, collects what they
 // report.
 
+#include <unistd.h>
+
 #include <iostream>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_macros.h"
 #include "worker/model/plan.h"
@@ -35,13 +38,21 @@ class Supervisor {
     record_.sgemm_flops_per_second.resize(ranks_);
   }
 
-  ~Supervisor() { StopAll(); }
+  ~Supervisor() {
+    if (request_.leave != nullptr) request_.leave->Listen(nullptr);
+    StopAll();
+  }
 
   absl::StatusOr<RunRecord> Run(const std::string& program) {
     for (int rank = 0; rank < ranks_; ++rank) {
       METP_ASSIGN_OR_RETURN(auto process, Spawn(program, rank));
       MutexLock lock(mutex_);
       processes_[rank] = std::move(process);
+    }
+    if (request_.leave != nullptr) {
+      request_.leave->Listen([this] {
+        for (int rank = 0; rank < ranks_; ++rank) ProcessOf(rank)->Terminate();
+      });
     }
     // A rank that is gone already is seen by its exit.
     for (int rank = 0; rank < ranks_; ++rank) Order(rank).IgnoreError();
@@ -76,7 +87,7 @@ class Supervisor {
     *start.mutable_plan() = request_.plan;
     start.set_rank(rank);
     start.set_threads(request_.threads);
-    start.set_attempt("run");
+    start.set_attempt(absl::StrCat("run-", getpid()));
     start.set_address("127.0.0.1");
     start.set_measure_sgemm(true);
     return ProcessOf(rank)->Send(message);
@@ -138,6 +149,7 @@ class Supervisor {
       End(rank, absl::Status(static_cast<absl::StatusCode>(result->code()), result->message()));
     } else if (result && exit.clean()) {
       record_.sgemm_flops_per_second[rank] = result->sgemm_flops_per_second();
+      record_.interrupted = record_.interrupted || result->interrupted();
       End(rank, absl::OkStatus());
     } else if (!stopping_) {
       End(rank, absl::InternalError(exit.Describe()));

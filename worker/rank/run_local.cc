@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
 #include "worker/model/plan.h"
 #include "worker/rank/run.h"
@@ -40,14 +43,20 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       start.set_rank(rank);
       start.set_threads(request.threads);
       start.set_measure_sgemm(true);
+      start.set_attempt(absl::StrCat("run-", getpid()));
+      RankHooks hooks;
+      hooks.on_step = [&](const v1::StepReport& report) {
+        record.steps[rank].push_back(report);
+        if (rank == 0) on_step(report);
+      };
+      if (request.leave != nullptr) hooks.asked_to_leave = [&] { return request.leave->asked(); };
       const absl::StatusOr<v1::RankResult> result =
           RunRank(start, {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr},
-                  *dataset, [&](const v1::StepReport& report) {
-                    record.steps[rank].push_back(report);
-                    if (rank == 0) on_step(report);
-                  });
+                  *dataset, hooks);
       statuses[rank] = result.status();
-      if (result.ok()) record.sgemm_flops_per_second[rank] = result->sgemm_flops_per_second();
+      if (!result.ok()) return;
+      record.sgemm_flops_per_second[rank] = result->sgemm_flops_per_second();
+      if (rank == 0) record.interrupted = result->interrupted();
     });
   }
   for (std::thread& thread : threads) thread.join();

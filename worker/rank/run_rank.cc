@@ -20,9 +20,23 @@ absl::Status Barrier(const RankRings& rings) {
   return rings.across == nullptr ? absl::OkStatus() : rings.across->Barrier();
 }
 
+/// For the rank's output; what happens all the time is not said there.
+std::string Sentence(const v1::CheckpointNote& note) {
+  switch (note.kind()) {
+    case v1::CheckpointNote::FAILED:
+      return absl::StrCat("checkpoint of step ", note.step(), ": ", note.text());
+    case v1::CheckpointNote::RESUMED:
+      return absl::StrCat("going on from ", note.text());
+    case v1::CheckpointNote::PASSED_OVER:
+      return absl::StrCat("passing over a broken checkpoint: ", note.text());
+    default:
+      return "";
+  }
+}
+
 absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings& rings,
                                      const Dataset& dataset, Checkpoints& checkpoints,
-                                     const OnStep& on_step) {
+                                     const RankHooks& hooks) {
   const int p = start.plan().degree();
   METP_ASSIGN_OR_RETURN(const int resumed,
                         checkpoints.Choose(ParameterLayout(MakeModelConfig(start.job().model()), p,
@@ -34,17 +48,25 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
       Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
   METP_RETURN_IF_ERROR(checkpoints.Load(trainer->parameters()));
   trainer->ResumeAfter(resumed);
-  while (!trainer->done()) {
-    METP_ASSIGN_OR_RETURN(v1::StepReport report, trainer->Step());
+  trainer->set_whereabouts(hooks.where);
+  if (hooks.on_training) hooks.on_training();
+  while (!trainer->done() && !trainer->leaving()) {
+    METP_ASSIGN_OR_RETURN(v1::StepReport report,
+                          trainer->Step(hooks.asked_to_leave && hooks.asked_to_leave()));
+    if (hooks.where != nullptr) hooks.where->Enter("between two steps: checkpoints");
     const absl::StatusOr<double> seconds =
-        checkpoints.AfterStep(trainer->step(), trainer->done(), trainer->parameters());
+        checkpoints.AfterStep(trainer->step(), trainer->done() || trainer->leaving(), trainer->parameters());
     report.set_checkpoint_seconds(seconds.value_or(0));
     report.set_step_seconds(report.step_seconds() + report.checkpoint_seconds());
-    on_step(report);  // the step is done, whatever became of its checkpoint
+    hooks.on_step(report);  // the step is done, whatever became of its checkpoint
     METP_RETURN_IF_ERROR(seconds.status());
   }
   v1::RankResult result;
-  if (start.measure_sgemm()) {
+  result.set_interrupted(!trainer->done());
+  if (const absl::Status& last = checkpoints.last_failure(); trainer->done() && !last.ok()) {
+    return absl::Status(last.code(), absl::StrCat("the last checkpoint was not written: ", last.message()));
+  }
+  if (start.measure_sgemm() && trainer->done()) {
     METP_RETURN_IF_ERROR(Barrier(rings));
     result.set_sgemm_flops_per_second(MeasureSgemmFlops(start.threads()));
   }
@@ -55,14 +77,16 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
 }  // namespace
 
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
-                                       const Dataset& dataset, const OnStep& on_step) {
+                                       const Dataset& dataset, const RankHooks& hooks) {
   // Goes after the rings have been aborted: it may wait for a disk.
-  Checkpoints checkpoints(RealFileSystem(), start, rings, dataset, [&](const std::string& text) {
-    std::cerr << "rank " << start.rank() << ": " << text << std::endl;
+  Checkpoints checkpoints(RealFileSystem(), start, rings, dataset, [&](const v1::CheckpointNote& note) {
+    if (const std::string text = Sentence(note); !text.empty())
+      std::cerr << "rank " << start.rank() << ": " << text << std::endl;
+    if (hooks.on_checkpoint) hooks.on_checkpoint(note);
   });
   absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
   try {
-    result = Train(start, rings, dataset, checkpoints, on_step);
+    result = Train(start, rings, dataset, checkpoints, hooks);
   } catch (const StepError& error) {  // the backend's own workspace
     result = error.status();
   } catch (const std::bad_alloc&) {

@@ -10,6 +10,7 @@
 #include "metp/v1/rank.pb.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
+#include "worker/telemetry/whereabouts.h"
 
 namespace metp {
 
@@ -26,10 +27,21 @@ struct RankRings {
 /// Called with each step's report, on the rank's compute thread.
 using OnStep = std::function<void(const v1::StepReport&)>;
 
-/// Trains all steps. Returns what the rank reports at the end, its code 0; otherwise the error, after its
-/// rings were ended with it so that the neighbours do not wait.
+/// What binds a rank to those who watch over it. The functions run on its compute thread.
+struct RankHooks {
+  OnStep on_step;
+  std::function<void(const v1::CheckpointNote&)> on_checkpoint = {};
+  /// The first step begins.
+  std::function<void()> on_training = {};
+  /// True: this rank is to leave after the step in hand, and all others with it, with a checkpoint.
+  std::function<bool()> asked_to_leave = {};
+  Whereabouts* where = nullptr;
+};
+
+/// Trains all steps, or until a rank is asked to leave. Returns what the rank reports at the end, its code 0; otherwise the
+/// error, after its rings were ended with it so that the neighbours do not wait.
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
-                                       const Dataset& dataset, const OnStep& on_step);
+                                       const Dataset& dataset, const RankHooks& hooks);
 
 /// Threads for each of `ranks` ranks on this machine: cores / ranks, at least 1.
 int DefaultThreads(int ranks);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "worker/rank/rendezvous.h"
 #include "worker/rank/rendezvous_link.h"
 #include "worker/rank/run_rank.h"
+#include "worker/rank/signals.h"
 
 namespace metp {
 
@@ -29,7 +31,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int size, const 
   return MakeGlooCommunicator(rank, size, address, rendezvous, options);
 }
 
-absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
+/// What signals need to know of the rank.
+struct State {
+  std::atomic<bool> training = false, asked_to_leave = false;
+  Whereabouts where;
+};
+
+absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
   METP_ASSIGN_OR_RETURN(const v1::RankStart start, link.AwaitStart(kStartTimeout));
   const auto dataset = Dataset::Open(start.job());
   if (!dataset.ok()) {
@@ -51,12 +59,38 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link) {
   message.set_started(absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", cpu, ",
                                    start.threads(), start.threads() == 1 ? " thread" : " threads"));
   METP_RETURN_IF_ERROR(link.Send(message));
-  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset,
-                 [&](const v1::StepReport& report) {
-                   v1::FromRank step;
-                   *step.mutable_step() = report;
-                   link.Send(step).IgnoreError();  // a supervisor that is gone ends this process by itself
-                 });
+  // Where sending fails: a supervisor that is gone ends this process by itself.
+  RankHooks hooks;
+  hooks.on_step = [&](const v1::StepReport& report) {
+    v1::FromRank step;
+    *step.mutable_step() = report;
+    link.Send(step).IgnoreError();
+  };
+  hooks.on_checkpoint = [&](const v1::CheckpointNote& note) {
+    v1::FromRank told;
+    *told.mutable_checkpoint() = note;
+    link.Send(told).IgnoreError();
+  };
+  hooks.on_training = [&] { state.training = true; };
+  hooks.asked_to_leave = [&] { return state.asked_to_leave.load(); };
+  hooks.where = &state.where;
+  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, hooks);
+}
+
+/// SIGTERM.
+void Leave(RankLink& link, State& state) {
+  state.asked_to_leave = true;
+  if (state.training) return;
+  v1::FromRank last;
+  last.mutable_result()->set_interrupted(true);
+  _exit(link.Send(last).ok() ? 0 : 1);
+}
+
+/// SIGQUIT. Not by iostreams: their locks may be held by whoever hangs.
+void SayWhere(const State& state) {
+  const std::string line =
+      absl::StrCat("metp-rank: ", state.training ? state.where.Describe() : "before its first step", "\n");
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
 }
 
 }  // namespace
@@ -71,16 +105,19 @@ int ServeCommand(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
+  BlockRankSignals();
+  State state;
   RankLink link(fd, [](const absl::Status& status) {
     std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
     _exit(1);
   });
+  const SignalThread signals([&] { Leave(link, state); }, [&] { SayWhere(state); });
   v1::FromRank hello;
   hello.mutable_hello()->set_pid(getpid());
   hello.mutable_hello()->set_version(METP_VERSION);
   if (!link.Send(hello).ok()) return 1;
 
-  const absl::StatusOr<v1::RankResult> result = Serve(link);
+  const absl::StatusOr<v1::RankResult> result = Serve(link, state);
   v1::FromRank last;
   if (result.ok()) {
     *last.mutable_result() = *result;

@@ -67,7 +67,7 @@ SequenceRows Trainer::ReadSequence(int64_t k) const {
   return rows;
 }
 
-StepTotals Trainer::RunStep(double learning_rate) {
+StepTotals Trainer::RunStep(double learning_rate, bool leave) {
   const int64_t s = job_.data().sequence_length();
   const int sequences = job_.train().sequences_per_step(), micro_batch = job_.train().micro_batch();
   const int64_t counted = s * sequences;  // every token of a training sequence has a target
@@ -82,22 +82,24 @@ StepTotals Trainer::RunStep(double learning_rate) {
     transformer_.ForwardBackward(MakeTokenRows(ring_, config_, s, batch), counted, loss_);
   }
   ring_.Drain(Pass::kFinish);
-  const StepTotals totals = optimizer_.Reduce(loss_, counted);
+  const StepTotals totals = optimizer_.Reduce(loss_, counted, leave);
   if (std::isfinite(totals.loss) && std::isfinite(totals.grad_norm))
     optimizer_.Apply(totals, step_ + 1, learning_rate);
   return totals;
 }
 
-absl::StatusOr<v1::StepReport> Trainer::Step() {
+absl::StatusOr<v1::StepReport> Trainer::Step(bool leave) {
   const double learning_rate = LearningRate(job_.train(), step_ + 1);
+  if (where_ != nullptr) where_->Enter(step_ + 1);
   const Event start = backend_.Record();
   StepTotals totals;
   try {
-    totals = RunStep(learning_rate);
+    totals = RunStep(learning_rate, leave);
   } catch (const StepError& error) {
     return error.status();
   }
   ++step_;
+  leaving_ = totals.leave;
   if (!std::isfinite(totals.loss) || !std::isfinite(totals.grad_norm)) {
     return absl::DataLossError(absl::StrCat("step ", step_, ": loss is ", totals.loss, ", gradient norm is ",
                                             totals.grad_norm,

@@ -37,6 +37,12 @@ class Trainer {
     replicas_.set_timeline(timeline);
     backend_.host_link().set_timeline(timeline);
   }
+  /// Where this rank stands, kept up to date from now on. Must outlive the trainer.
+  void set_whereabouts(Whereabouts* where) {
+    where_ = where;
+    ring_.set_whereabouts(where);
+    replicas_.set_whereabouts(where);
+  }
 
   /// Steps done so far.
   int step() const { return step_; }
@@ -47,15 +53,17 @@ class Trainer {
 
   /// Runs the next optimizer step, all ranks together. The error of a broken ring or of a full device as it
   /// came; DataLoss, naming the step, where the loss or the gradient norm is not finite: weights are left as
-  /// they were.
-  absl::StatusOr<v1::StepReport> Step();
+  /// they were. `leave`: this rank is asked to leave after the step.
+  absl::StatusOr<v1::StepReport> Step(bool leave = false);
+  /// In the last step some rank was asked to leave: the same on every rank.
+  bool leaving() const { return leaving_; }
 
  private:
   Trainer(const v1::JobSpec& job, const v1::Plan& plan, Backend& backend, Communicator& communicator,
           Communicator* across, const Dataset* dataset);
   Parameters MakeParameters(const v1::Plan& plan);
   SequenceRows ReadSequence(int64_t k) const;
-  StepTotals RunStep(double learning_rate);
+  StepTotals RunStep(double learning_rate, bool leave);
   v1::StepReport Report(const StepTotals& totals, double learning_rate, double seconds);
 
   const v1::JobSpec& job_;
@@ -69,6 +77,8 @@ class Trainer {
   Optimizer optimizer_;
   Tensor loss_;  // [1, 1] fp64
   int step_ = 0;
+  bool leaving_ = false;
+  Whereabouts* where_ = nullptr;
 };
 
 }  // namespace metp

@@ -39,6 +39,9 @@ class Replicas {
   void set_timeline(Timeline* timeline) {
     if (ring_) ring_->set_timeline(timeline);
   }
+  void set_whereabouts(Whereabouts* where) {
+    if (ring_) ring_->set_whereabouts(where);
+  }
 
  private:
   std::optional<Ring> ring_;

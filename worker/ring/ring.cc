@@ -9,6 +9,7 @@ void Ring::Board(std::shared_ptr<Traveller> traveller) {
 }
 
 void Ring::Step(Pass pass, const std::function<void()>& unit) {
+  if (where_ != nullptr) where_->Enter(PassName(pass).data());
   HopId hop = 0;
   if (!aboard_.empty()) {  // the same on every rank, even where a rank's own part of the hop is empty
     Exchange exchange;
@@ -18,7 +19,9 @@ void Ring::Step(Pass pass, const std::function<void()>& unit) {
   }
   Compute(pass, unit);
   if (hop == 0) return;
+  if (where_ != nullptr) where_->AwaitHop(hop);
   ThrowIfError(communicator_.Await(hop));
+  if (where_ != nullptr) where_->HopDone();
   Compute(pass, [&] {
     for (const auto& traveller : aboard_) traveller->Arrive();
   });

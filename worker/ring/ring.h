@@ -29,6 +29,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/ring/passes.h"
 #include "worker/telemetry/timeline.h"
+#include "worker/telemetry/whereabouts.h"
 
 namespace metp {
 
@@ -66,6 +67,8 @@ class Ring {
 
   /// From now on, what TakeTimes adds up is also entered here, span by span; null: nowhere. Must outlive the ring.
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  /// The same for where the ring stands at any moment.
+  void set_whereabouts(Whereabouts* where) { where_ = where; }
 
   /// What each pass cost since the last call. Waits for the compute stream.
   PassTable TakeTimes();
@@ -85,6 +88,7 @@ class Ring {
   std::vector<std::pair<HopId, Pass>> hops_;  // posted since the last TakeTimes
   int64_t sent_bytes_ = 0;
   Timeline* timeline_ = nullptr;
+  Whereabouts* where_ = nullptr;
 };
 
 /// Enter a transfer into a group; empty ones are left out (on both sides, since both know the size).

@@ -41,6 +41,8 @@ class Source final : public SliceSource {
   const int generation_;
 };
 
+constexpr char kRun[] = "small-1/2";
+
 class CheckpointTest : public ::testing::Test {
  protected:
   v1::JobSpec job_ =
@@ -57,7 +59,8 @@ class CheckpointTest : public ::testing::Test {
     return slices;
   }
   absl::Status Write(FileSystem& files, int step, int p, int rings = 1, int keep = 3) {
-    const std::string folder = PartialFolder(kDirectory, step);
+    const std::string folder = PartialFolder(kDirectory, step, kRun);
+    if (absl::Status made = ClaimCheckpoints(files, kDirectory, kRun); !made.ok()) return made;
     if (absl::Status made = files.MakeFolder(folder); !made.ok()) return made;
     v1::Plan plan;
     for (int rank = 0; rank < p * rings; ++rank) {
@@ -65,7 +68,7 @@ class CheckpointTest : public ::testing::Test {
       if (absl::Status wrote = WriteShard(files, folder, rank, p * rings, source); !wrote.ok()) return wrote;
     }
     const absl::Status made =
-        CommitCheckpoint(files, kDirectory, step, p * rings, {3 * step, 7, 16, 1000}, job_, plan);
+        CommitCheckpoint(files, kDirectory, step, kRun, p * rings, {3 * step, 7, 16, 1000}, job_, plan);
     return made.ok() ? RemoveOldCheckpoints(files, kDirectory, step, keep) : made;
   }
   void ExpectContent(const CheckpointReader& reader, int p, int generation) {
@@ -121,12 +124,12 @@ TEST_F(CheckpointTest, ShardsAreSafetensorsFiles) {
 }
 
 TEST_F(CheckpointTest, KeepsTheNewestAndRemovesWhatWasLeftUnfinished) {
-  ASSERT_THAT(files_.MakeFolder(PartialFolder(kDirectory, 15)), IsOk());
+  ASSERT_THAT(files_.MakeFolder(PartialFolder(kDirectory, 15, "an-earlier/1")), IsOk());
   for (int step : {10, 20, 30}) ASSERT_THAT(Write(files_, step, 2, 1, /*keep=*/2), IsOk());
   const auto steps = CompleteCheckpoints(files_, kDirectory);
   ASSERT_THAT(steps, IsOk());
   EXPECT_THAT(*steps, ElementsAre(30, 20));
-  EXPECT_THAT(*files_.List(kDirectory), ElementsAre("step-00000020", "step-00000030"));
+  EXPECT_THAT(*files_.List(kDirectory), ElementsAre("owner", "step-00000020", "step-00000030"));
   EXPECT_THAT(*CompleteCheckpoints(files_, "/nowhere"), ElementsAre());
 }
 

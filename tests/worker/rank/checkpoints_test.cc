@@ -59,10 +59,13 @@ class CheckpointsTest : public ::testing::Test {
       start.set_threads(1);
       if (rank == 1 && !elsewhere_.empty())
         start.mutable_job()->mutable_checkpoint()->set_directory(elsewhere_);
-      result.ends[rank] = RunRank(start, {ring, across}, **dataset, [&](const v1::StepReport& report) {
-                            if (rank != 0) return;
-                            EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
-                          }).status();
+      start.set_attempt("small/1");
+      RankHooks hooks;
+      hooks.on_step = [&](const v1::StepReport& report) {
+        if (rank != 0) return;
+        EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
+      };
+      result.ends[rank] = RunRank(start, {ring, across}, **dataset, hooks).status();
     });
     return result;
   }

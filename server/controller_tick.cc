@@ -1,0 +1,221 @@
+// What the controller does as time passes.
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/controller.h"
+#include "worker/model/plan.h"
+
+namespace metp {
+namespace {
+
+constexpr std::chrono::seconds kAgain{
+    1};  // what could not be done is tried again, and what has no event looked at
+constexpr std::chrono::seconds kScheduleAgain{5};  // estimates change although nothing happens
+constexpr std::chrono::seconds kStoodStill{5};     // between two ticks: this process did, not the ranks
+
+}  // namespace
+
+void Controller::Tick() {
+  const Clock::Time now = clock_.Now();
+  if (now - last_tick_ > kStoodStill) hangs_.ExcuseAll(now);
+  last_tick_ = now;
+  for (const auto& [worker, why] : workers_.Expire())
+    RanksAreGone(worker, why, EndKind::kDeath, /*lost=*/true);
+  EndOverdue();
+  if (now >= look_again_) {
+    look_again_ = now + kAgain;
+    EndHangs();
+  }
+  for (const LiveRank& rank : jobs_.TakeStops()) SendStop(rank);
+  Schedule();
+  Flush();
+}
+
+void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told, bool lost) {
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.worker == worker)
+      overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told, lost, clock_.Now()};
+  }
+  EndOverdue();
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (!lost || rank.worker != worker || overdue_.count({rank.attempt, rank.rank}) == 0) continue;
+    jobs_.NoteEvent(rank.job, v1::JobEvent::WORKER,
+                    absl::StrCat(why, "; its rank ", rank.rank, " may train on, and is waited for"));
+  }
+}
+
+bool Controller::MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const {
+  const Clock::Time now = clock_.Now();
+  const Overdue& overdue = overdue_.at({rank.attempt, rank.rank});
+  if (!overdue.lost || rank.stop_sent || !workers_.Knows(rank.worker)) return false;
+  if (now < overdue.until) return true;
+  size_t ranks = 0;
+  bool heard = false;
+  for (const LiveRank& other : live) {
+    if (other.attempt != rank.attempt) continue;
+    ++ranks;
+    heard = heard || workers_.Ready(other.worker);
+  }
+  // Its neighbours' steps would have needed it.
+  if (heard) return hangs_.SteppedSince(rank.attempt, now - config_.lease);
+  const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
+  if (!status.ok() || ranks < static_cast<size_t>(status->ranks_size())) return false;  // some have ended
+  std::set<std::string> busy;
+  for (const LiveRank& other : live) busy.insert(other.worker);
+  const std::vector<std::string> able = workers_.Schedulable();
+  const auto free =
+      std::count_if(able.begin(), able.end(), [&](const std::string& name) { return busy.count(name) == 0; });
+  return static_cast<size_t>(free) < ranks;
+}
+
+void Controller::EndOverdue() {
+  if (overdue_.empty()) return;
+  const std::vector<LiveRank> live = jobs_.LiveRanks();
+  std::set<Registry::RankId> there;
+  for (const LiveRank& rank : live) there.insert({rank.attempt, rank.rank});
+  std::erase_if(overdue_, [&](const auto& entry) { return there.count(entry.first) == 0; });
+  for (const LiveRank& rank : live) {
+    const auto found = overdue_.find({rank.attempt, rank.rank});
+    if (found == overdue_.end() || MayTrainOn(rank, live)) continue;
+    const Overdue& end = found->second;
+    const absl::Status gone =
+        Gone(rank.attempt, rank.rank,
+             {rank.stop_sent ? end.if_told : EndKind::kDeath,
+              absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
+    if (gone.ok()) overdue_.erase(found);  // otherwise the store refuses
+  }
+}
+
+void Controller::BackAgain(const LiveRank& rank) {
+  if (overdue_.erase({rank.attempt, rank.rank}) == 0) return;
+  jobs_.NoteEvent(rank.job, v1::JobEvent::WORKER,
+                  absl::StrCat("worker ", rank.worker, " is back, and its rank ", rank.rank, " with it"));
+  for (auto& [id, other] : overdue_) {
+    if (id.first == rank.attempt && other.lost) other.until = clock_.Now() + config_.lease;
+  }
+}
+
+void Controller::EndHangs() {
+  const Clock::Time now = clock_.Now();
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (!workers_.Ready(rank.worker))
+      hangs_.Excuse(rank.attempt, now);  // steps may have been done that we have not heard of
+  }
+  for (const HangWatch::Hang& hang : hangs_.Take(now)) {
+    std::string steps;
+    for (const LiveRank& rank : jobs_.LiveRanks()) {
+      if (rank.attempt == hang.attempt && steps.size() < 200)
+        absl::StrAppend(&steps, steps.empty() ? "; last steps: " : ", ", "rank ", rank.rank, " ", rank.step);
+    }
+    if (!jobs_.EndAttempt(hang.attempt, {EndKind::kDeath, hang.sentence + steps}, /*dump=*/true).ok())
+      hangs_.Begin(hang.attempt, now);  // the store refuses: another time
+  }
+}
+
+void Controller::Schedule() {
+  const Clock::Time now = clock_.Now();
+  const auto versions = [this] { return std::pair(jobs_.schedule_version(), workers_.schedule_version()); };
+  if (versions() == scheduled_ && now < schedule_again_) return;
+  const Decisions decisions = scheduler_.Tick();
+  for (const Decisions::Start& start : decisions.start) {
+    if (const auto status = jobs_.Get(start.job); status.ok()) hangs_.Begin(status->attempt(), now);
+  }
+  scheduled_ = versions();
+  Replan(decisions);
+  for (const Decisions::Wait& wait : decisions.wait) {
+    const auto shortage = shortages_.find(wait.job);
+    const bool refused = shortage != shortages_.end() && !shortage->second.refusal.empty();
+    jobs_.SetWaiting(wait.job, refused ? absl::StrCat(wait.reason, "; on fewer: ", shortage->second.refusal)
+                                       : wait.reason);
+  }
+  schedule_again_ = now + (shortages_.empty() ? kScheduleAgain : kAgain);
+  if (versions() != scheduled_) Schedule();  // a job has another plan now, and may start
+}
+
+void Controller::Replan(const Decisions& decisions) {
+  const int there = workers_.registered();
+  std::map<std::string, Shortage> still;
+  for (const Decisions::Wait& wait : decisions.wait) {
+    const absl::StatusOr<v1::JobStatus> status = jobs_.Get(wait.job);
+    if (!status.ok() || status->state() != v1::JobStatus::QUEUED) continue;
+    if (RanksOf(status->plan()) <= there) continue;
+    const auto known = shortages_.find(wait.job);
+    still[wait.job] = known == shortages_.end() ? Shortage{clock_.Now()} : known->second;
+    PlanAgain(wait.job, *status, still[wait.job]);
+  }
+  shortages_ = std::move(still);
+  for (const auto& [id, first] : jobs_.Shrunk()) {
+    if (RanksOf(first.first) <= there)
+      jobs_.Replan(id, first.first, first.second, "since enough workers are there again").IgnoreError();
+  }
+}
+
+void Controller::PlanAgain(const std::string& id, const v1::JobStatus& status, Shortage& shortage) {
+  const v1::ParallelSpec& parallel = status.job().parallel();
+  const int rings = std::max(1, parallel.rings());
+  const bool may_shrink = parallel.degree() == 0 || parallel.min_degree() < parallel.degree();
+  Workers there = WorkersToPlanOn();
+  if (!planner_ || !may_shrink || there.count < parallel.min_degree() * rings) return;
+  if (shortage.planning || shortage.planned_on == there.count) return;
+  if (clock_.Now() - shortage.since < config_.replan_after) return;
+  v1::JobSpec job = status.job();
+  job.mutable_parallel()->set_degree(0);
+  if (parallel.degree() != 0) there.count = std::min(there.count, parallel.degree() * rings);
+  shortage.planning = true;
+  shortage.planned_on = there.count;
+  planner_(job, there, [this, id, count = there.count](const absl::StatusOr<Choice>& choice) {
+    const auto found = shortages_.find(id);
+    if (found == shortages_.end()) return;  // the workers are back, or the job is gone
+    found->second.planning = false;
+    found->second.refusal = choice.ok() ? "" : std::string(choice.status().message());
+    schedule_again_ = clock_.Now();
+    if (!choice.ok()) return;
+    const std::string why =
+        absl::StrCat("on the ", count, count == 1 ? " worker" : " workers", " that are there");
+    jobs_.Replan(id, choice->plan, choice->prediction, why).IgnoreError();
+  });
+}
+
+void Controller::Flush() {
+  const Clock::Time now = clock_.Now();
+  if (now < flush_at_) return;
+  std::vector<std::string> names = workers_.TakeForgotten();
+  std::erase_if(names, [&](const std::string& name) { return workers_.Knows(name); });  // back already
+  if (!names.empty()) {
+    for (const std::string& name : names) remembered_.erase(name);
+    // One that stays in the store is suspected and lost at the next start.
+    store_.Write({.workers_gone = names}).IgnoreError();
+  }
+  const absl::Status written = jobs_.Flush({.taken = workers_.TakenChanges()});
+  workers_.Acknowledge(written.ok());
+  if (written.ok() == store_refuses_) {  // it has changed
+    store_refuses_ = !written.ok();
+    std::fprintf(
+        stderr, "metp-coordinator: %s\n",
+        store_refuses_
+            ? absl::StrCat("the store takes no changes, so workers are not told that their reports were "
+                           "taken: ",
+                           std::string(written.message()))
+                  .c_str()
+            : "the store takes changes again");
+  }
+  flush_at_ = now + (store_refuses_ ? Clock::Duration(kAgain) : Clock::Duration(config_.flush_interval));
+}
+
+std::optional<Clock::Time> Controller::NextDeadline() const {
+  std::optional<Clock::Time> next;
+  const auto take = [&next](const std::optional<Clock::Time>& at) {
+    if (at.has_value() && (!next.has_value() || *at < *next)) next = at;
+  };
+  if (jobs_.HasChanges() || workers_.Owes()) take(flush_at_);
+  take(workers_.NextDeadline());
+  take(jobs_.NextDeadline());
+  if (hangs_.NextDeadline().has_value() || !overdue_.empty()) take(look_again_);
+  if (!shortages_.empty()) take(schedule_again_);
+  return next;
+}
+
+}  // namespace metp

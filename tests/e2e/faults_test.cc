@@ -190,9 +190,14 @@ TEST(Services, LetAWorkerGoAndStopItsRanks) {
   }
   cluster.worker(0).Signal(SIGTERM);
   EXPECT_EQ(cluster.worker(0).Wait().code, 0);
-  EXPECT_EQ(cluster.Ctl({"watch", id}).code, 1);
-  EXPECT_THAT(cluster.JobField(id, "reason"), HasSubstr("its worker was asked to leave"));
   EXPECT_THAT(cluster.Ctl({"workers"}).out, Not(HasSubstr("cpu-0")));
+  // The job goes back to the queue, at no cost, and starts again when it can.
+  const auto watch = cluster.StartCtl({"watch", id});
+  ASSERT_NE(watch->ReadErrorUntil("needs 2 workers, 1 is there"), "");
+  EXPECT_THAT(cluster.Ctl({"events", id}).out, HasSubstr("rank 0 on worker cpu-0: killed by signal 15"));
+  cluster.RestartWorker(0);
+  ASSERT_NE(watch->ReadErrorUntil("RUNNING"), "");
+  EXPECT_EQ(cluster.JobField(id, "attempt"), id + "/2");
 }
 
 TEST(Services, KeepARankThroughAFrozenCoordinator) {
@@ -229,7 +234,7 @@ TEST(Services, KillARankThatANewCoordinatorDoesNotKnow) {
       Id(cluster.Ctl({"submit", "-f", cluster.ScriptedJob("job", 1, "all: print up\nall: hang\n")}));
   ASSERT_NE(cluster.StartCtl({"logs", id, "-f"})->ReadUntil("up"), "");
   const pid_t pid = std::stoi(cluster.JobField(id, "ranks.0.pid"));
-  const auto watch = cluster.StartCtl({"watch", id});
+  const auto watch = cluster.StartCtl({"watch", id, "--patience", "0"});
   ASSERT_NE(watch->ReadErrorUntil("RUNNING"), "");
   cluster.coordinator().Signal(SIGKILL);
   const Subprocess::Exit lost = watch->Wait();

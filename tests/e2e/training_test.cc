@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "nlohmann/json.hpp"
-#include "tests/support/cluster.h"
+#include "tests/e2e/small_job.h"
 #include "tests/support/http_get.h"
 
 namespace metp {
@@ -15,19 +15,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// A small Llama on a text of its own. `steps` optimizer steps over 4 ranks.
-std::string WriteJob(const std::string& folder, int steps) {
-  std::ofstream text(folder + "/text.txt");
-  for (int i = 0; i < 400; ++i) text << "line " << i << " of a text that a small model can learn by heart\n";
-  const std::string path = folder + "/job.yaml";
-  std::ofstream(path) << "name: small\n"
-                      << "model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 2, ffn: 128}\n"
-                      << "data: {source: [text.txt], sequence_length: 256}\n"
-                      << "train: {steps: " << steps << ", learning_rate: 0.003, warmup_steps: 2}\n"
-                      << "parallel: {degree: 4}\n";
-  return path;
-}
 
 /// The value of the first sample whose line begins with `series`.
 double Sample(const std::string& metrics, const std::string& series) {
@@ -75,28 +62,6 @@ TEST(Training, OnFourWorkersEqualsTrainingOnOne) {
   EXPECT_EQ(Sample(coordinator, "metp_workers{state=\"ready\"}"), 4);
 }
 
-/// Losses of a job's steps, in order; each step once.
-std::vector<double> Losses(const Cluster& cluster, const std::string& job) {
-  std::vector<double> losses;
-  std::istringstream lines(cluster.Ctl({"watch", job, "-o", "json"}).out);
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json step = nlohmann::json::parse(line);
-    if (!step.contains("step")) continue;
-    EXPECT_EQ(step["step"], losses.size() + 1);
-    losses.push_back(step["loss"]);
-  }
-  return losses;
-}
-
-/// What four ranks of one process have; empty if it failed, with the test.
-std::vector<double> LossesAlone(const std::string& file) {
-  const auto alone = RunProgram({Cluster::Program("metp-rank"), "run", "-f", file, "--ranks", "4", "--comm",
-                                 "local", "--threads", "1", "-o", "json"});
-  EXPECT_EQ(alone.code, 0) << alone.error;
-  if (alone.code != 0) return {};
-  return nlohmann::json::parse(alone.out)["losses"];
-}
-
 TEST(Training, OnTwoRingsEqualsTrainingOnOne) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 6);
@@ -121,7 +86,7 @@ TEST(Training, OnTwoRingsEqualsTrainingOnOne) {
 void ExpectThatAKilledRankEndsAll(const std::string& rank, const std::vector<std::string>& settings) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 100000);
-  std::vector<std::string> submit = {"submit", "-f", file, "--watch"};
+  std::vector<std::string> submit = {"submit", "-f", file, "--watch", "--set", "max_restarts=0"};
   for (const std::string& setting : settings) submit.insert(submit.end(), {"--set", setting});
   const auto watch = cluster.StartCtl(submit);
   ASSERT_NE(watch->ReadUntil("step 1/"), "");
@@ -141,7 +106,8 @@ TEST(Training, AJobThatDiedAndIsSubmittedAgainGoesOnFromItsCheckpoint) {
   Cluster cluster({});
   const std::string file = WriteJob(cluster.folder(), 40);
   const std::vector<std::string> saved = {"--set", "checkpoint.directory=" + cluster.folder() + "/saved",
-                                          "--set", "checkpoint.every_steps=5"};
+                                          "--set", "checkpoint.every_steps=5",
+                                          "--set", "max_restarts=0"};
   const std::vector<double> reference = LossesAlone(file);
   ASSERT_FALSE(reference.empty());
 

@@ -46,7 +46,24 @@ std::unique_ptr<Subprocess> Cluster::StartWorker(const std::string& name) const 
                                       "--rank-program",
                                       Program(options_.rank_program)};
   command.insert(command.end(), options_.worker.begin(), options_.worker.end());
+  if (options_.worker_of && name.rfind("cpu-", 0) == 0) {
+    for (const std::string& argument : options_.worker_of(std::stoi(name.substr(4))))
+      command.push_back(argument);
+  }
   return std::make_unique<Subprocess>(command);
+}
+
+void Cluster::RestartWorker(int i) {
+  workers_[i].reset();
+  workers_[i] = StartWorker("cpu-" + std::to_string(i));
+}
+
+void Cluster::RestartCoordinator() {
+  coordinator_.reset();
+  std::vector<std::string> command = {Program("metp-coordinator"), "--listen", address_, "--http",
+                                      http_.substr(std::string("http://").size())};
+  command.insert(command.end(), options_.coordinator.begin(), options_.coordinator.end());
+  coordinator_ = std::make_unique<Subprocess>(command);
 }
 
 std::unique_ptr<Subprocess> Cluster::StartCtl(const std::vector<std::string>& arguments) const {

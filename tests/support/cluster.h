@@ -2,6 +2,7 @@
 
 // A coordinator and its workers as real processes on free loopback ports, and metpctl against them.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ class Cluster {
     std::string rank_program = "metp-rank";     // beside the other programs
     std::vector<std::string> coordinator = {};  // further arguments
     std::vector<std::string> worker = {};
+    /// Further arguments of worker i.
+    std::function<std::vector<std::string>(int)> worker_of = {};
   };
   /// Returns when every worker is ready.
   explicit Cluster(const Options& options);
@@ -33,6 +36,9 @@ class Cluster {
                           int max_restarts = 0) const;
 
   std::unique_ptr<Subprocess> StartWorker(const std::string& name) const;
+  /// Ends what is left of it and starts it again, with the same name or addresses; does not wait until it is ready.
+  void RestartWorker(int i);
+  void RestartCoordinator();
   Subprocess& worker(int i) { return *workers_[i]; }
   Subprocess& coordinator() { return *coordinator_; }
   const std::string& address() const { return address_; }

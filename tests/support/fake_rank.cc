@@ -5,7 +5,8 @@
 //   print TEXT          one line of output            steps N        N step reports
 //   meet                rendezvous with all ranks     touch FILE     makes a file
 //   await FILE          waits until the file is there hang           waits for ever
-//   ignore-term         SIGTERM does nothing          exit CODE      ends without a result
+//   ignore-term         SIGTERM, SIGINT do nothing    exit CODE      ends without a result
+//   dump                SIGQUIT prints a line
 //   kill SIGNAL         ends by that signal           fail CODE TEXT reports that status and ends
 //   flood N             N lines of output             garbage        bytes that are no message
 
@@ -83,7 +84,17 @@ class FakeRank {
     if (act == "hang") {
       while (true) pause();
     }
-    if (act == "ignore-term") std::signal(SIGTERM, SIG_IGN);
+    if (act == "ignore-term") {
+      std::signal(SIGTERM, SIG_IGN);
+      std::signal(SIGINT, SIG_IGN);
+    }
+    if (act == "dump") {
+      std::signal(SIGQUIT, [](int) {
+        const char line[] = "here I am\n";
+        const ssize_t n = write(STDOUT_FILENO, line, sizeof line - 1);
+        static_cast<void>(n);
+      });
+    }
     if (act == "exit") _exit(std::atoi(text.c_str()));
     if (act == "kill") std::raise(std::atoi(text.c_str()));
     if (act == "fail") {

@@ -217,18 +217,24 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, i
   return files.SyncFolder(directory);
 }
 
-absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep) {
-  METP_ASSIGN_OR_RETURN(std::vector<int> complete, CompleteCheckpoints(files, directory));
-  std::erase_if(complete, [&](int other) { return other > step; });
-  for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < complete.size(); ++i)
-    METP_RETURN_IF_ERROR(files.Remove(CheckpointFolder(directory, complete[i])));
-  METP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
-  for (const std::string& name : names) {
+absl::Status RemoveUnfinished(FileSystem& files, const std::string& directory, int step) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List(directory);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  METP_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
     if (!absl::EndsWith(name, kPartial)) continue;
     const std::optional<int> of = StepOf(absl::string_view(name).substr(0, NameOf(0).size()));
     if (of && *of <= step) METP_RETURN_IF_ERROR(files.Remove(absl::StrCat(directory, "/", name)));
   }
   return absl::OkStatus();
+}
+
+absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep) {
+  METP_ASSIGN_OR_RETURN(std::vector<int> complete, CompleteCheckpoints(files, directory));
+  std::erase_if(complete, [&](int other) { return other > step; });
+  for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < complete.size(); ++i)
+    METP_RETURN_IF_ERROR(files.Remove(CheckpointFolder(directory, complete[i])));
+  return RemoveUnfinished(files, directory, step);
 }
 
 absl::StatusOr<std::vector<int>> CompleteCheckpoints(FileSystem& files, const std::string& directory) {

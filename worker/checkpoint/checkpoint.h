@@ -15,6 +15,7 @@
 // complete, unless the disk lied, which the checksums find.
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -68,7 +69,11 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, i
                               const std::string& run, int ranks, const DataOrder& order,
                               const v1::JobSpec& job, const v1::Plan& plan);
 
-/// Removes all but the `keep` newest complete ones up to `step`, which stays, and what earlier attempts left unfinished.
+/// Removes what runs have left unfinished of steps up to `step`.
+absl::Status RemoveUnfinished(FileSystem& files, const std::string& directory,
+                              int step = std::numeric_limits<int>::max());
+
+/// Removes all but the `keep` newest complete ones up to `step`, which stays, and RemoveUnfinished.
 absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory, int step, int keep);
 
 /// Steps of the folders that look complete, newest first.

@@ -101,7 +101,9 @@ absl::StatusOr<int> Checkpoints::Choose(const ParameterLayout& layout) {
     const absl::Status aside = SetLaterAside(files_, directory, step);
     // They would be taken for newer than what this run writes. A folder that is not there yet is made when it is needed.
     if (!aside.ok()) return aside;
-    if (const absl::Status owned = Own(); !owned.ok()) GiveUp(step, owned);
+    absl::Status owned = Own();
+    if (owned.ok()) owned = RemoveUnfinished(files_, directory);
+    if (!owned.ok()) GiveUp(step, owned);
   }
   return step;
 }

@@ -180,7 +180,7 @@ bool SimWorker::Next(bool& heartbeat_due, v1::FromWorker& message) {
   return true;
 }
 
-std::optional<Time> SimWorker::Step(Time now) {
+std::optional<Time> SimWorker::Step(Time now, int& made) {
   static const v1::StepReport kSample = SampleReport();
   std::optional<Time> next;
   {
@@ -199,6 +199,7 @@ std::optional<Time> SimWorker::Step(Time now) {
         report.set_step_seconds(1 + 1e-3 * rank.rank);
         report.set_sent_bytes(int64_t{rank.step} << 30);
         Push(std::move(event));
+        ++made;
         rank.next += kStep;
       }
       if (!next || rank.next < *next) next = rank.next;
@@ -292,10 +293,6 @@ void SimWorker::Cancel() {
 bool SimWorker::silent() const {
   MutexLock lock(mutex_);
   return silent_;
-}
-bool SimWorker::in_session() const {
-  MutexLock lock(mutex_);
-  return call_ != nullptr;
 }
 bool SimWorker::welcomed() const {
   MutexLock lock(mutex_);

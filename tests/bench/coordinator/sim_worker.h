@@ -22,7 +22,7 @@ namespace metp::bench {
 
 using Time = std::chrono::steady_clock::time_point;
 
-/// What a simulated worker asks of its surroundings. Called from any thread, without locks held.
+/// What a simulated worker asks of its surroundings. Called from any thread, without the worker's lock.
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
@@ -32,6 +32,7 @@ class Surroundings {
   virtual void StepAt(int worker, Time due) = 0;
   /// So long after they were made, in seconds, events have been acknowledged; so many of them were steps.
   virtual void Acknowledged(const std::vector<double>& after, int steps) = 0;
+  /// The worker touches nothing after this.
   virtual void SessionOver(int worker, const grpc::Status& status) = 0;
 };
 
@@ -45,15 +46,14 @@ class SimWorker {
   /// A new session; there must be none. SessionOver follows one day.
   void Dial() METP_EXCLUDES(mutex_);
   void Beat() METP_EXCLUDES(mutex_);
-  /// Reports the steps that are due; returns when the next one is.
-  std::optional<Time> Step(Time now) METP_EXCLUDES(mutex_);
+  /// Reports the steps that are due and adds their number to `made`; returns when the next one is.
+  std::optional<Time> Step(Time now, int& made) METP_EXCLUDES(mutex_);
   /// Says nothing any more, but keeps its connection. Returns when it last said something.
   Time Silence() METP_EXCLUDES(mutex_);
   void Cancel() METP_EXCLUDES(mutex_);
 
   const std::string& name() const { return hello_.name(); }
   bool silent() const METP_EXCLUDES(mutex_);
-  bool in_session() const METP_EXCLUDES(mutex_);
   bool welcomed() const METP_EXCLUDES(mutex_);
   /// A step of its rank has been acknowledged since the last ForgetSteps.
   bool stepping() const METP_EXCLUDES(mutex_);

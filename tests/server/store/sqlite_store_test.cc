@@ -72,10 +72,30 @@ TEST_F(SqliteStoreTest, RefusesWhatItCannotRead) {
   Sql("PRAGMA user_version = 99;");
   EXPECT_THAT(Open(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("found schema version 99, expected at most 1; a newer metp-coordinator")));
+                       HasSubstr("found schema version 99, expected at most 2; a newer metp-coordinator")));
   std::ofstream(path_) << std::string(5000, 'x');
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
   EXPECT_THAT(SqliteStore::Open(folder_.path() + "/none/state.db"), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(SqliteStoreTest, TakesOverWhatAnEarlierVersionHasWritten) {
+  Sql("CREATE TABLE jobs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, record BLOB "
+      "NOT NULL);"
+      "CREATE TABLE steps (job INTEGER NOT NULL REFERENCES jobs(sequence) ON DELETE CASCADE, step INTEGER "
+      "NOT NULL,"
+      " whole INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (job, step)) WITHOUT ROWID;"
+      "CREATE TABLE workers (name TEXT PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;"
+      "INSERT INTO jobs VALUES (4, 'a', x'0a030a0161');"  // a record with status.id a
+      "PRAGMA user_version = 1;");
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  const auto state = (*store)->Load();
+  ASSERT_THAT(state, IsOk());
+  ASSERT_THAT(state->jobs, ::testing::SizeIs(1));
+  EXPECT_EQ(state->jobs[0].record.status().id(), "a");
+  EXPECT_EQ(state->last_sequence, 4);
+  EXPECT_THAT((*store)->Write({.output = {{"a", 0, {}}}, .drains = {{"cpu-0", true, "why"}}}), IsOk());
+  EXPECT_THAT((*store)->Load()->drains, ::testing::SizeIs(1));
 }
 
 TEST_F(SqliteStoreTest, SaysThatARecordIsBroken) {

@@ -125,6 +125,48 @@ TEST_P(StoreConformance, KeepsWorkersByName) {
   EXPECT_THAT(store_->Load()->workers, ::testing::SizeIs(1));
 }
 
+inline v1::LogLine Line(int64_t offset, const std::string& text) {
+  v1::LogLine line;
+  line.set_offset(offset);
+  line.set_text(text);
+  return line;
+}
+
+TEST_P(StoreConformance, KeepsOutputByOffsetAndDropsItsBeginning) {
+  ASSERT_THAT(store_->Write({.jobs = {Record("a", 1)}, .output = {{"a", 0, {Line(0, "x"), Line(1, "y")}}}}),
+              IsOk());
+  ASSERT_THAT(store_->Write({.output = {{"a", 1, {Line(2, "z")}}}}), IsOk());
+  auto state = store_->Load();
+  ASSERT_THAT(state->jobs[0].output, ::testing::SizeIs(2));
+  EXPECT_EQ(state->jobs[0].output[0].offset(), 1);
+  EXPECT_EQ(state->jobs[0].output[1].text(), "z");
+  ASSERT_THAT(store_->Write({.deleted = {"a"}}), IsOk());
+  ASSERT_THAT(Put(Record("a", 2)), IsOk());
+  EXPECT_THAT(store_->Load()->jobs[0].output, ::testing::IsEmpty());
+  EXPECT_THAT(store_->Write({.output = {{"b", 0, {Line(0, "x")}}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("output of job 'b'")));
+}
+
+TEST_P(StoreConformance, KeepsWhatWasTakenOfWorkersAndWhoIsDrained) {
+  ASSERT_THAT(
+      store_->Write({.taken = {{"cpu-0", "i", 7}, {"cpu-1", "i", 8}}, .drains = {{"cpu-1", true, "old"}}}),
+      IsOk());
+  ASSERT_THAT(store_->Write({.taken = {{"cpu-0", "j", 2}}, .drains = {{"cpu-1", true, "new"}, {"cpu-2"}}}),
+              IsOk());
+  auto state = store_->Load();
+  ASSERT_THAT(state->taken, ::testing::SizeIs(2));
+  EXPECT_EQ(state->taken[0].incarnation, "j");
+  EXPECT_EQ(state->taken[0].sequence, 2);
+  ASSERT_THAT(state->drains, ::testing::SizeIs(2));
+  EXPECT_EQ(state->drains[0].reason, "new");
+  ASSERT_THAT(store_->Write({.workers_gone = {"cpu-0"}, .drains = {{"cpu-1", false}}}), IsOk());
+  state = store_->Load();
+  ASSERT_THAT(state->taken, ::testing::SizeIs(1));
+  EXPECT_EQ(state->taken[0].worker, "cpu-1");
+  ASSERT_THAT(state->drains, ::testing::SizeIs(1));
+  EXPECT_EQ(state->drains[0].worker, "cpu-2");
+}
+
 TEST_P(StoreConformance, RefusesWholeWhatIsWrongInPart) {
   EXPECT_THAT(store_->Write({.jobs = {Record("a", 1), Record("", 2)}}),
               StatusIs(absl::StatusCode::kInvalidArgument));

@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 
 #include "proto/support/job_file.h"
@@ -61,11 +63,21 @@ class CheckpointsTest : public ::testing::Test {
         start.mutable_job()->mutable_checkpoint()->set_directory(elsewhere_);
       start.set_attempt("small/1");
       RankHooks hooks;
+      hooks.on_checkpoint = [&](const v1::CheckpointNote& note) {
+        const std::lock_guard lock(mutex_);
+        if (note.kind() != v1::CheckpointNote::WAITING) notes_.push_back(note);
+      };
+      hooks.asked_to_leave = [&, steps = 0]() mutable {
+        return rank == leaver_ && ++steps >= leave_in_step_;
+      };
       hooks.on_step = [&](const v1::StepReport& report) {
+        if (on_step_) on_step_(report);
         if (rank != 0) return;
         EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
       };
-      result.ends[rank] = RunRank(start, {ring, across}, **dataset, hooks).status();
+      const absl::StatusOr<v1::RankResult> end = RunRank(start, {ring, across}, **dataset, hooks);
+      result.ends[rank] = end.status();
+      if (end.ok() && end->interrupted()) ++interrupted_;
     });
     return result;
   }
@@ -89,11 +101,17 @@ class CheckpointsTest : public ::testing::Test {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/checkpoints"))
       names.push_back(entry.path().filename());
+    std::erase(names, "owner");
     std::sort(names.begin(), names.end());
     return names;
   }
   TempFolder folder_;
   std::string elsewhere_;  // rank 1's folder, where it is not everybody's
+  int leaver_ = -1, leave_in_step_ = 0;
+  std::atomic<int> interrupted_ = 0;
+  std::function<void(const v1::StepReport&)> on_step_;
+  std::mutex mutex_;
+  std::vector<v1::CheckpointNote> notes_;
 };
 
 TEST_F(CheckpointsTest, AnInterruptedRunHasTheSameLossesBitForBit) {
@@ -101,6 +119,65 @@ TEST_F(CheckpointsTest, AnInterruptedRunHasTheSameLossesBitForBit) {
   ASSERT_EQ(whole.size(), 8u);
   EXPECT_EQ(InTwo({"parallel.degree=2"}, {"parallel.degree=2"}), whole);
   EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000006", "step-00000008"}));
+}
+
+TEST_F(CheckpointsTest, WhenOneRankIsAskedToLeaveAllDoAfterThatStepWithACheckpoint) {
+  const std::map<int, double> whole = Good({"parallel.degree=2", "checkpoint.resume=none"}).losses;
+  std::filesystem::remove_all(folder_.path() + "/checkpoints");
+  const std::vector<std::string> rings = {"parallel.degree=2", "parallel.rings=2",
+                                          "train.sequences_per_step=6"};
+  for (const int leaver : {0, 3}) {
+    std::filesystem::remove_all(folder_.path() + "/checkpoints");
+    leaver_ = leaver;
+    leave_in_step_ = 3;
+    interrupted_ = 0;
+    std::map<int, double> losses = Good(rings).losses;
+    EXPECT_EQ(losses.size(), 3u);
+    EXPECT_EQ(interrupted_, 4);
+    EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000002", "step-00000003"}));
+    leaver_ = -1;
+    const std::map<int, double> rest = Good(rings).losses;
+    EXPECT_EQ(rest.begin()->first, 4);
+    losses.insert(rest.begin(), rest.end());
+    for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, whole.at(step), 2e-4);
+  }
+}
+
+TEST_F(CheckpointsTest, TellsWhatBecomesOfCheckpoints) {
+  Good({"parallel.degree=2", "train.stop_after=3"});
+  const std::string folder = folder_.path() + "/checkpoints/step-0000000";
+  ASSERT_EQ(notes_.size(), 2u);
+  EXPECT_EQ(notes_[0].kind(), v1::CheckpointNote::SAVED);
+  EXPECT_EQ(notes_[0].step(), 2);
+  EXPECT_EQ(notes_[0].text(), folder + "2");
+  EXPECT_EQ(notes_[1].step(), 3);
+  std::filesystem::remove(folder + "3/manifest.json");
+  notes_.clear();
+  Good({"parallel.degree=2", "train.stop_after=3"});
+  ASSERT_GE(notes_.size(), 3u);
+  EXPECT_EQ(notes_[0].kind(), v1::CheckpointNote::PASSED_OVER);
+  EXPECT_EQ(notes_[0].step(), 3);
+  EXPECT_EQ(notes_.back().kind(), v1::CheckpointNote::SAVED);
+}
+
+TEST_F(CheckpointsTest, ARunWhoseFolderAnotherHasTakenStops) {
+  on_step_ = [&](const v1::StepReport& report) {
+    if (report.step() != 3 || report.rank() != 0) return;
+    std::ofstream(folder_.path() + "/checkpoints/owner") << "other-7/1";
+  };
+  const Result result = Run({"parallel.degree=2"});
+  EXPECT_LT(result.losses.size(), 8u);
+  EXPECT_THAT(result.ends[0], StatusIs(absl::StatusCode::kAborted,
+                                       HasSubstr("other-7/1 writes here now, no longer small/1")));
+  EXPECT_FALSE(result.ends[1].ok());
+  // The one of step 2 may have been complete before.
+  EXPECT_THAT(Folders(), ::testing::AnyOf(std::vector<std::string>{}, std::vector<std::string>{"step-00000002"}));
+}
+
+TEST_F(CheckpointsTest, WhatOthersLeftUnfinishedIsRemovedAtTheStart) {
+  std::filesystem::create_directories(folder_.path() + "/checkpoints/step-00000006.small.0.partial");
+  Good({"train.stop_after=1", "checkpoint.every_steps=5"});
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"step-00000001"}));
 }
 
 TEST_F(CheckpointsTest, AnyRanksGoOnFromAnyOthers) {

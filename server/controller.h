@@ -4,6 +4,7 @@
 // workers what to do. Free of gRPC and of threads: every method but the constructor runs on the one thread of
 // the event loop, and none blocks on anything but the store.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -85,6 +86,8 @@ class Controller {
   /// Ages workers, notices hangs, stops what must stop, starts what can start, writes what has changed, and tells workers what was
   /// taken from them. After every other call.
   void Tick();
+  /// The store took the last write. Any thread.
+  bool store_writable() const { return !store_refuses_; }
   /// When Tick has something to do although nothing was called.
   std::optional<Clock::Time> NextDeadline() const;
 
@@ -118,6 +121,8 @@ class Controller {
   bool MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const;
   void EndHangs();
   void Schedule();
+  /// Jobs or workers have changed since the last look.
+  bool ScheduleDue() const;
   /// Plans jobs again that have waited too long for workers that are not there, and as they were when those are back.
   void Replan(const Decisions& decisions);
   void PlanAgain(const std::string& id, const v1::JobStatus& status, Shortage& shortage);
@@ -132,7 +137,7 @@ class Controller {
   Store& store_;
   const Clock& clock_;
   std::map<std::string, std::string> remembered_;  // hellos as the store has them, by name
-  bool store_refuses_ = false;
+  std::atomic<bool> store_refuses_ = false;
   struct Overdue {
     std::string worker, why;
     EndKind if_told = EndKind::kDeath;
@@ -144,9 +149,9 @@ class Controller {
   RendezvousTable rendezvous_;
   HangWatch hangs_;
   PlanElsewhere planner_;
-  std::map<std::string, Shortage> shortages_;  // by job
-  std::pair<uint64_t, uint64_t> scheduled_;    // versions of jobs and workers at the last look
-  Clock::Time schedule_again_{};
+  std::map<std::string, Shortage> shortages_;       // by job
+  std::pair<uint64_t, uint64_t> scheduled_;         // versions of jobs and workers at the last look
+  Clock::Time schedule_again_{}, schedule_next_{};  // when it looks although nothing has changed; not before
   Clock::Time last_tick_, flush_at_{}, look_again_{};
 };
 

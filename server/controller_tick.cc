@@ -14,7 +14,8 @@ namespace {
 constexpr std::chrono::seconds kAgain{
     1};  // what could not be done is tried again, and what has no event looked at
 constexpr std::chrono::seconds kScheduleAgain{5};  // estimates change although nothing happens
-constexpr std::chrono::seconds kStoodStill{5};     // between two ticks: this process did, not the ranks
+constexpr int kScheduleShare = 10;  // a look at a long queue costs time: between two, so many times as much
+constexpr std::chrono::seconds kStoodStill{5};  // between two ticks: this process did, not the ranks
 
 }  // namespace
 
@@ -117,31 +118,36 @@ void Controller::EndHangs() {
 
 void Controller::Schedule() {
   const Clock::Time now = clock_.Now();
-  const auto versions = [this] { return std::pair(jobs_.schedule_version(), workers_.schedule_version()); };
-  if (versions() == scheduled_ && now < schedule_again_) return;
-  const Decisions decisions = scheduler_.Tick();
+  if (!ScheduleDue() && now < schedule_again_) return;
+  if (now < schedule_next_) return;
+  Decisions decisions = scheduler_.Tick();
   for (const Decisions::Start& start : decisions.start) {
     if (const auto status = jobs_.Get(start.job); status.ok()) hangs_.Begin(status->attempt(), now);
   }
-  scheduled_ = versions();
+  scheduled_ = {jobs_.schedule_version(), workers_.schedule_version()};
   Replan(decisions);
-  for (const Decisions::Wait& wait : decisions.wait) {
+  for (Decisions::Wait& wait : decisions.wait) {
     const auto shortage = shortages_.find(wait.job);
-    const bool refused = shortage != shortages_.end() && !shortage->second.refusal.empty();
-    jobs_.SetWaiting(wait.job, refused ? absl::StrCat(wait.reason, "; on fewer: ", shortage->second.refusal)
-                                       : wait.reason);
+    if (shortage != shortages_.end() && !shortage->second.refusal.empty())
+      absl::StrAppend(&wait.reason, "; on fewer: ", shortage->second.refusal);
   }
+  jobs_.SetWaiting(decisions.wait);
+  schedule_next_ = clock_.Now() + kScheduleShare * (clock_.Now() - now);
   schedule_again_ = now + (shortages_.empty() ? kScheduleAgain : kAgain);
-  if (versions() != scheduled_) Schedule();  // a job has another plan now, and may start
+  if (ScheduleDue()) Schedule();  // a job has another plan now, and may start
+}
+
+bool Controller::ScheduleDue() const {
+  return std::pair(jobs_.schedule_version(), workers_.schedule_version()) != scheduled_;
 }
 
 void Controller::Replan(const Decisions& decisions) {
   const int there = workers_.registered();
   std::map<std::string, Shortage> still;
   for (const Decisions::Wait& wait : decisions.wait) {
+    if (!wait.lacks) continue;
     const absl::StatusOr<v1::JobStatus> status = jobs_.Get(wait.job);
     if (!status.ok() || status->state() != v1::JobStatus::QUEUED) continue;
-    if (RanksOf(status->plan()) <= there) continue;
     const auto known = shortages_.find(wait.job);
     still[wait.job] = known == shortages_.end() ? Shortage{clock_.Now()} : known->second;
     PlanAgain(wait.job, *status, still[wait.job]);
@@ -215,6 +221,7 @@ std::optional<Clock::Time> Controller::NextDeadline() const {
   take(jobs_.NextDeadline());
   if (hangs_.NextDeadline().has_value() || !overdue_.empty()) take(look_again_);
   if (!shortages_.empty()) take(schedule_again_);
+  if (ScheduleDue()) take(schedule_next_);
   return next;
 }
 

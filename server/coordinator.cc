@@ -53,7 +53,8 @@ absl::Status Coordinator::ServeHttp() {
   pages["/"] = [this] { return HttpPage{.body = StatusPage(jobs_, workers_)}; };
   pages["/healthz"] = [] { return HttpPage{.body = "ok\n"}; };
   pages["/metrics"] = [this] {
-    return HttpPage{.type = MetricPage::kContentType, .body = CoordinatorMetrics(jobs_, workers_)};
+    return HttpPage{.type = MetricPage::kContentType,
+                    .body = CoordinatorMetrics(jobs_, workers_, controller_.store_writable())};
   };
   METP_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, std::move(pages)));
   return absl::OkStatus();

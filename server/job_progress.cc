@@ -96,6 +96,18 @@ void JobProgress::PublishRest(v1::JobStatus& job) {
   }
 }
 
+void JobProgress::Fill(const google::protobuf::RepeatedPtrField<v1::StepPoint>& points, int after,
+                       v1::JobStatus& job) {
+  for (const v1::StepPoint& point : points) {
+    const auto at = points_.begin() + (After(point.step() - 1) - points_.cbegin());
+    if (point.step() <= after || (at != points_.end() && at->step() == point.step())) continue;
+    points_.insert(at, point);
+    partial_.erase(point.step());
+    changed_.insert(point.step());
+  }
+  Summarize(job);
+}
+
 std::vector<int> JobProgress::TakeStragglers(double ratio, v1::JobStatus& job) {
   std::vector<int> fresh;
   const size_t ranks = static_cast<size_t>(job.ranks_size());

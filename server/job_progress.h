@@ -22,6 +22,8 @@ class JobProgress {
   /// step. False (and nothing changed) for a step at or before the rank's last one.
   bool Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job);
 
+  /// Steps after `after` that are missing here, as a checkpoint remembers them: reports of them were lost with their workers.
+  void Fill(const google::protobuf::RepeatedPtrField<v1::StepPoint>& points, int after, v1::JobStatus& job);
   /// Ranks whose straggler_ratio has come to be at least `ratio` since the last call, and was not before. Over the last
   /// 20 steps: seconds that a rank computed over those of the median rank.
   std::vector<int> TakeStragglers(double ratio, v1::JobStatus& job);

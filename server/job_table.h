@@ -122,8 +122,8 @@ class JobTable {
   /// Another plan for a queued job; the first one is remembered. FailedPrecondition: it is not QUEUED any more.
   absl::Status Replan(const std::string& id, const v1::Plan& plan, const v1::Prediction& prediction,
                       const std::string& why);
-  /// Why a queued job waits. Not written to the store. Nothing if the job is not QUEUED.
-  void SetWaiting(const std::string& id, const std::string& reason);
+  /// Why queued jobs wait. Not written to the store. Nothing for a job that is not QUEUED.
+  void SetWaiting(const std::vector<Decisions::Wait>& waiting);
 
   /// Ranks that must be told to stop now and have not been; they count as told afterwards.
   std::vector<LiveRank> TakeStops();
@@ -151,7 +151,10 @@ class JobTable {
   bool HasChanges() const;
   /// Every rank that is not gone.
   std::vector<LiveRank> LiveRanks() const;
-  /// Everything, for invariants and metrics.
+  /// Jobs in each state, every state named; the jobs that hold workers.
+  std::map<v1::JobStatus::State, int> Count() const;
+  std::vector<v1::JobStatus> Active() const;
+  /// Everything, for invariants.
   std::vector<v1::JobRecord> Snapshot() const;
   absl::StatusOr<std::vector<v1::JobEvent>> Events(const std::string& id) const;
 
@@ -224,6 +227,7 @@ class JobTable {
   std::map<std::string, Job*> by_request_ METP_GUARDED_BY(mutex_);
   int64_t last_sequence_ METP_GUARDED_BY(mutex_) = 0;
   // By sequence:
+  std::set<int64_t> shrunk_ METP_GUARDED_BY(mutex_);  // queued with another plan than their first
   std::set<int64_t> queued_ METP_GUARDED_BY(mutex_), active_ METP_GUARDED_BY(mutex_),
       finished_ METP_GUARDED_BY(mutex_);
   std::set<int64_t> delayed_ METP_GUARDED_BY(mutex_);  // queued, their next attempt not before a time

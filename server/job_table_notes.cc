@@ -74,17 +74,21 @@ absl::Status JobTable::SetMeasured(const std::string& attempt, int rank, double 
   return absl::OkStatus();
 }
 
-void JobTable::SetWaiting(const std::string& id, const std::string& reason) {
+void JobTable::SetWaiting(const std::vector<Decisions::Wait>& waiting) {
+  std::vector<std::string> changed;
   {
     MutexLock write(write_mutex_);
     MutexLock lock(mutex_);
-    Job* job = FindJob(id);
-    if (job == nullptr || job->record.status().state() != v1::JobStatus::QUEUED) return;
-    if (job->record.status().reason() == reason) return;
-    job->record.mutable_status()->set_reason(reason);
-    ++job->version;
+    for (const Decisions::Wait& wait : waiting) {
+      Job* job = FindJob(wait.job);
+      if (job == nullptr || job->record.status().state() != v1::JobStatus::QUEUED) continue;
+      if (job->record.status().reason() == wait.reason) continue;
+      job->record.mutable_status()->set_reason(wait.reason);
+      ++job->version;
+      changed.push_back(wait.job);
+    }
   }
-  changes_.Notify(id);
+  for (const std::string& id : changed) changes_.Notify(id);
 }
 
 absl::Status JobTable::NoteCheckpoint(const std::string& attempt, int rank, const v1::CheckpointNote& note) {
@@ -106,8 +110,13 @@ absl::Status JobTable::NoteCheckpoint(const std::string& attempt, int rank, cons
         // An older one than was known of: the newer ones are broken. What counts as progress begins here.
         status.set_checkpoint_step(note.step());
         job->record.set_began_after(note.step());
+        if (job->record.attempts() == 1) job->record.set_first_after(note.step());
         event(absl::StrCat("attempt ", job->record.attempts(), " goes on after step ", note.step(), ", from ",
                            note.text()));
+        break;
+      case v1::CheckpointNote::HISTORY:
+        if (job->record.attempts() == 1) return absl::OkStatus();  // steps of another job
+        job->progress.Fill(note.history(), job->record.first_after(), status);
         break;
       case v1::CheckpointNote::FAILED:
         status.set_checkpoint_trouble(absl::StrCat("step ", note.step(), ", rank ", rank, ": ", note.text()));

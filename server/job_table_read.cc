@@ -107,6 +107,25 @@ std::vector<RunningJob> JobTable::Running() const {
   return running;
 }
 
+std::map<v1::JobStatus::State, int> JobTable::Count() const {
+  MutexLock lock(mutex_);
+  std::map<v1::JobStatus::State, int> count;
+  for (int state = v1::JobStatus::QUEUED; state <= v1::JobStatus::CANCELLED; ++state)
+    count[static_cast<v1::JobStatus::State>(state)] = 0;
+  count[v1::JobStatus::QUEUED] = static_cast<int>(queued_.size());
+  for (const std::set<int64_t>* set : {&active_, &finished_}) {
+    for (const int64_t sequence : *set) ++count[jobs_.at(sequence)->record.status().state()];
+  }
+  return count;
+}
+
+std::vector<v1::JobStatus> JobTable::Active() const {
+  MutexLock lock(mutex_);
+  std::vector<v1::JobStatus> active;
+  for (const int64_t sequence : active_) active.push_back(jobs_.at(sequence)->record.status());
+  return active;
+}
+
 uint64_t JobTable::schedule_version() const {
   MutexLock lock(mutex_);
   return schedule_version_;
@@ -115,10 +134,9 @@ uint64_t JobTable::schedule_version() const {
 std::map<std::string, std::pair<v1::Plan, v1::Prediction>> JobTable::Shrunk() const {
   MutexLock lock(mutex_);
   std::map<std::string, std::pair<v1::Plan, v1::Prediction>> shrunk;
-  for (const int64_t sequence : queued_) {
+  for (const int64_t sequence : shrunk_) {
     const v1::JobRecord& record = jobs_.at(sequence)->record;
-    if (record.has_first_plan())
-      shrunk[record.status().id()] = {record.first_plan(), record.first_prediction()};
+    shrunk[record.status().id()] = {record.first_plan(), record.first_prediction()};
   }
   return shrunk;
 }

@@ -101,6 +101,7 @@ void JobTable::Index(Job& job) {
   };
   put(queued_, state == v1::JobStatus::QUEUED);
   put(finished_, IsTerminal(state));
+  put(shrunk_, state == v1::JobStatus::QUEUED && job.record.has_first_plan());
   put(active_, state == v1::JobStatus::STARTING || state == v1::JobStatus::RUNNING);
   if (state != v1::JobStatus::QUEUED) delayed_.erase(sequence);
   ++schedule_version_;

@@ -45,7 +45,7 @@ endfunction()
 # metp_test(NAME SOURCES a_test.cc ... DEPS ... [TIMEOUT seconds] [LABELS label] [SERIAL]):
 # build/bin/NAME_test; every case becomes a ctest entry Suite.Case. Tests find data through METP_SOURCE_DIR and programs
 # through METP_BINARY_DIR (both compile definitions). Labels: `long` (run by tests/run.sh --long only), `release_only` (not
-# under sanitizers).
+# under sanitizers), and `services-long`.
 # `services`: starts programs that link gRPC. Under thread sanitizer these and the tests that link gRPC themselves are left
 # out (its callbacks are reported falsely); the others, and the program that they may start, are the target
 # metp_thread_tests.
@@ -65,7 +65,7 @@ function(metp_test name)
   target_link_libraries(${name}_test PRIVATE ${A_DEPS} GTest::gmock GTest::gtest GTest::gtest_main metp_warnings)
   if(METP_SANITIZE STREQUAL "thread")
     metp_links_grpc(${name}_test grpc)
-    if(grpc OR "${A_LABELS}" STREQUAL services)
+    if(grpc OR "${A_LABELS}" MATCHES "services")
       set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL TRUE)
       return()
     endif()

@@ -9,6 +9,7 @@
 
 namespace metp {
 
-std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers);
+/// `store_writable`: its last write was taken.
+std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers, bool store_writable);
 
 }  // namespace metp

@@ -183,7 +183,7 @@ void Round::Consider(const WaitingJob& job) {
     folders_[job.folder] = {&job.id, false};
     reason = head_ ? behind_ : Reserve(job);
   }
-  decisions_.wait.push_back({job.id, std::move(reason)});
+  decisions_.wait.push_back({job.id, std::move(reason), Needs(job) > picture_.alive});
 }
 
 }  // namespace

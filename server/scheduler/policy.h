@@ -59,6 +59,7 @@ struct Decisions {
   };
   struct Wait {
     std::string job, reason;
+    bool lacks = false;  // it needs more workers than there are
   };
   std::vector<Start> start;
   std::vector<Wait> wait;  // every job that does not start and is not delayed, with one reason

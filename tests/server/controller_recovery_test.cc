@@ -184,6 +184,32 @@ TEST_F(RecoveryTest, WhatALaterAttemptGoesOnFromIsItsOwnCheckpoint) {
   EXPECT_EQ(resume(), "auto");
 }
 
+TEST_F(RecoveryTest, StepsWhoseReportsWereLostAreFilledInFromTheCheckpoint) {
+  auto workers = Workers(2);
+  const std::string id = Running(workers);
+  ASSERT_THAT(Say(workers[0], Noted(v1::CheckpointNote::RESUMED, 2), id + "/1", 0), IsOk());
+  v1::WorkerEvent history = Noted(v1::CheckpointNote::HISTORY, 0);
+  for (int step = 1; step <= 2; ++step) history.mutable_checkpoint()->add_history()->set_step(step);
+  ASSERT_THAT(Say(workers[0], history, id + "/1", 0), IsOk());
+  Steps(workers, id + "/1", 3);
+  ASSERT_THAT(Say(workers[1], Step(1, 4), id + "/1", 1), IsOk());  // of rank 0 it is lost
+  EXPECT_THAT(CurveOf(id), ElementsAre(3));                        // 1 and 2 were not this job's
+  Die(workers, id + "/1");
+  Pass(seconds(1), workers);
+  Start(workers, id + "/2");
+  ASSERT_THAT(Say(workers[0], Noted(v1::CheckpointNote::RESUMED, 6), id + "/2", 0), IsOk());
+  for (int step = 3; step <= 6; ++step) {
+    history.mutable_checkpoint()->add_history()->set_step(step);
+    history.mutable_checkpoint()->mutable_history()->rbegin()->set_loss(step);
+  }
+  ASSERT_THAT(Say(workers[0], history, id + "/2", 0), IsOk());
+  EXPECT_THAT(CurveOf(id), ElementsAre(3, 4, 5, 6));
+  EXPECT_EQ(jobs_.Get(id)->step(), 6);
+  EXPECT_EQ(jobs_.Read(id, 0, 10)->steps[0].loss(), 1.0 / 3);  // what was reported stays
+  Restart();
+  EXPECT_THAT(CurveOf(id), ElementsAre(3, 4, 5, 6));
+}
+
 TEST_F(RecoveryTest, AWorkerThatLeavesInterruptsItsJobAtNoCost) {
   auto workers = Workers(2);
   const std::string id = Running(workers, /*max_restarts=*/0);

@@ -189,7 +189,8 @@ TEST_F(ControllerRestart, AnEndThatTheStoreRefusedIsWrittenLater) {
   store_.refuse = true;
   workers[1].incarnation = "second";
   controller_.Disconnected(workers[1].session);
-  EXPECT_THAT(Connect(workers[1]), StatusIs(absl::StatusCode::kUnavailable));  // it was restarted, its rank is gone
+  EXPECT_THAT(Connect(workers[1]),
+              StatusIs(absl::StatusCode::kUnavailable));  // it was restarted, its rank is gone
   EXPECT_FALSE(jobs_.Get(job.id())->stopping());
   ASSERT_TRUE(controller_.NextDeadline().has_value());
   EXPECT_LE(*controller_.NextDeadline(), clock_.Now() + std::chrono::seconds(1));

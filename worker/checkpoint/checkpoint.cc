@@ -12,8 +12,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/util/delimited_message_util.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/safetensors.h"
 
 namespace metp {
 
@@ -22,7 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
-constexpr char kManifest[] = "manifest.json", kPartial[] = ".partial", kOwner[] = "owner";
+constexpr char kManifest[] = "manifest.json", kPartial[] = ".partial", kOwner[] = "owner",
+               kHistory[] = "history.bin";
 constexpr const char* kKindNames[] = {"master", "first_moment", "second_moment"};
 
 std::string ShardName(int rank, int ranks) {
@@ -63,7 +67,7 @@ absl::Status WriteWhole(FileSystem& files, const std::string& path, const std::s
   return file->Sync();
 }
 
-/// The safetensors header of a shard, padded so that the values are aligned.
+/// The safetensors header of a shard.
 std::string HeaderOf(const std::vector<TensorSlice>& slices) {
   Json header = Json::object();
   int64_t at = 0;
@@ -75,12 +79,7 @@ std::string HeaderOf(const std::vector<TensorSlice>& slices) {
       at = end;
     }
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t size = text.size();
-  std::string prefix(8, '\0');
-  std::memcpy(prefix.data(), &size, 8);  // little-endian, as every machine we run on
-  return prefix + text;
+  return SafetensorsBeginning(header);
 }
 
 absl::StatusOr<Json> ReadJson(FileSystem& files, const std::string& path) {
@@ -169,6 +168,15 @@ absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, 
   return WriteWhole(files, folder + "/" + NotesName(rank), notes.dump());
 }
 
+absl::Status WriteHistory(FileSystem& files, const std::string& folder,
+                          const std::vector<v1::StepPoint>& points) {
+  std::string content;
+  google::protobuf::io::StringOutputStream stream(&content);
+  for (const v1::StepPoint& point : points)
+    google::protobuf::util::SerializeDelimitedToZeroCopyStream(point, &stream);
+  return WriteWhole(files, folder + "/" + kHistory, content);
+}
+
 namespace {
 
 /// Everything but the rename.
@@ -193,6 +201,13 @@ absl::Status WriteManifest(FileSystem& files, const std::string& partial, int st
       all["shape"] = tensor.at("shape");
       for (const Json& part : tensor.at("parts")) all["parts"].push_back(part);
     }
+  }
+  const absl::StatusOr<std::unique_ptr<FileBytes>> history = files.Read(partial + "/" + kHistory);
+  if (history.ok()) {
+    const std::string_view bytes = (*history)->bytes();
+    content["files"].push_back({{"name", kHistory}, {"bytes", bytes.size()}, {"crc32", Crc(0, bytes)}});
+  } else if (!absl::IsNotFound(history.status())) {
+    return history.status();
   }
   const Json manifest = {{"crc32", Crc(0, content.dump())}, {"content", content}};
   METP_RETURN_IF_ERROR(WriteWhole(files, partial + "/" + kManifest, manifest.dump(1)));
@@ -296,6 +311,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSys
       if (Crc(0, bytes) != file.at("crc32").get<uint32_t>())
         return absl::DataLossError(absl::StrCat(where, ": its checksum is wrong"));
       at[name] = reader->files_.size();
+      if (name == kHistory) reader->history_ = content->get();
       reader->files_.push_back(*std::move(content));
     }
     for (const auto& [name, tensor] : manifest.at("tensors").items()) {
@@ -329,6 +345,18 @@ absl::StatusOr<v1::JobSpec> CheckpointReader::Job() const {
       absl::StrCat(folder_, "/", kManifest, ": its job cannot be read (",
                    parsed.ok() ? "it has no model" : std::string(parsed.message()),
                    "); expected one that this version of metp knows"));
+}
+
+std::vector<v1::StepPoint> CheckpointReader::History() const {
+  std::vector<v1::StepPoint> points;
+  if (history_ == nullptr) return points;
+  const std::string_view bytes = history_->bytes();
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  v1::StepPoint point;
+  bool end = false;
+  while (google::protobuf::util::ParseDelimitedFromZeroCopyStream(&point, &stream, &end))
+    points.push_back(point);
+  return points;
 }
 
 absl::Status CheckpointReader::Check(const std::vector<TensorSlice>& slices, bool all_names) const {

@@ -6,6 +6,7 @@
 //     DIRECTORY/owner                     the run that writes here: the last one that claimed it
 //     DIRECTORY/step-00000120/            complete; while it is written step-00000120.RUN.partial
 //         shard-00000-of-00004.safetensors    one for each rank: its slices of master weights and both moments, fp32
+//         history.bin                         the last steps before it: metp.v1.StepPoint, each after its length
 //         manifest.json                       written last: format, step, job, plan; files with size and CRC-32; of every
 //                                             tensor its shape and which slice of it stands where; its own CRC-32
 //
@@ -26,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "metp/v1/job.pb.h"
 #include "metp/v1/plan.pb.h"
+#include "metp/v1/report.pb.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/model/tensor_slice.h"
 
@@ -55,6 +57,10 @@ absl::Status CheckClaim(FileSystem& files, const std::string& directory, const s
 /// Writes the shard of `rank` of `ranks` into the partial folder, which must be there.
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,
                         const SliceSource& source);
+
+/// Writes the last steps into the partial folder.
+absl::Status WriteHistory(FileSystem& files, const std::string& folder,
+                          const std::vector<v1::StepPoint>& points);
 
 /// What decides which sequence comes when.
 struct DataOrder {
@@ -93,6 +99,8 @@ class CheckpointReader {
   int step() const { return step_; }
   const DataOrder& order() const { return order_; }
   const std::string& folder() const { return folder_; }
+  /// The last steps before it, ascending; empty where they were not kept.
+  std::vector<v1::StepPoint> History() const;
   /// The job that wrote it. FailedPrecondition, naming the manifest: it has keys that this version does not know, or is none.
   absl::StatusOr<v1::JobSpec> Job() const;
   /// FailedPrecondition unless the checkpoint has exactly these tensors, by name and whole shape: the first difference, both
@@ -118,6 +126,7 @@ class CheckpointReader {
   DataOrder order_;
   std::string job_;  // as the manifest has it, JSON
   std::vector<std::unique_ptr<FileBytes>> files_;
+  const FileBytes* history_ = nullptr;  // one of them
   std::map<std::string, Tensor> tensors_;
 };
 

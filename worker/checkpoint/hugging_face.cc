@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/status_macros.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/safetensors.h"
 #include "worker/data/tokenizer.h"
 #include "worker/model/config.h"
 
@@ -228,12 +229,7 @@ std::string HeaderOf(const PartFile& part, ExportType type) {
                             {"data_offsets", {at, end}}};
     at = end;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t size = text.size();
-  std::string prefix(8, '\0');
-  std::memcpy(prefix.data(), &size, 8);  // little-endian, as every machine we run on
-  return prefix + text;
+  return SafetensorsBeginning(header);
 }
 
 /// To nearest, ties to even; NaN stays NaN.

@@ -11,6 +11,9 @@ namespace metp {
 
 namespace {
 
+constexpr size_t kHistoryKept = 10000;    // steps, at least; more than any report waits for
+constexpr int kHistoryToldAtOnce = 2000;  // keeps messages under 1 MiB
+
 Parameters::What WhatOf(StateKind kind) {
   return kind == StateKind::kMaster        ? Parameters::kMasters
          : kind == StateKind::kFirstMoment ? Parameters::kFirstMoments
@@ -58,7 +61,9 @@ Checkpoints::Checkpoints(FileSystem& files, const v1::RankStart& start, const Ra
       ranks_(RanksOf(start.plan())) {}
 
 Checkpoints::~Checkpoints() {
-  if (writing_ != nullptr && writing_->thread.joinable()) writing_->thread.join();
+  for (const auto* pending : {&writing_, &committing_}) {
+    if (*pending != nullptr && (*pending)->thread.joinable()) (*pending)->thread.join();
+  }
 }
 
 void Checkpoints::Tell(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds) {
@@ -131,6 +136,10 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
     if (verdict.ok()) {
       chosen_ = *std::move(reader);
       TellOnce(v1::CheckpointNote::RESUMED, chosen_->step(), folder);
+      if (start_.rank() == 0) {
+        history_ = chosen_->History();
+        TellHistory();
+      }
       return chosen_->step();
     }
     if (!automatic || !(absl::IsDataLoss(verdict) || absl::IsNotFound(verdict))) return verdict;
@@ -252,9 +261,10 @@ absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) 
   }
   writing_ = std::make_unique<Writing>();
   writing_->step = step;
-  writing_->thread = std::thread([this, folder, snapshot, writing = writing_.get()] {
+  writing_->thread = std::thread([this, folder, snapshot, history = history_, writing = writing_.get()] {
     try {
       writing->status = WriteShard(files_, folder, start_.rank(), ranks_, *snapshot);
+      if (writing->status.ok() && start_.rank() == 0) writing->status = WriteHistory(files_, folder, history);
     } catch (const std::exception& error) {
       writing->status = absl::ResourceExhaustedError(absl::StrCat("writing a shard: ", error.what()));
     }
@@ -273,41 +283,92 @@ absl::Status Checkpoints::Finish(bool wait) {
   METP_RETURN_IF_ERROR(Sum(done, failed));
   if (static_cast<int>(done) < ranks_) return absl::OkStatus();  // later
   if (writing_->thread.joinable()) writing_->thread.join();
-  const std::unique_ptr<Writing> writing = std::move(writing_);
-  absl::Status mine = writing->status;
-  if (start_.rank() == 0 && failed > 0) {
-    files_.Remove(PartialFolder(start_.job().checkpoint().directory(), writing->step, start_.attempt()))
+  std::unique_ptr<Writing> written = std::move(writing_);
+  if (!written->status.ok()) GiveUp(written->step, written->status);
+  if (start_.rank() != 0) return absl::OkStatus();
+  if (failed == 0) {
+    BeginCommit(std::move(written));
+  } else {
+    files_.Remove(PartialFolder(start_.job().checkpoint().directory(), written->step, start_.attempt()))
         .IgnoreError();
-  } else if (start_.rank() == 0) {
-    mine = Commit(*writing);
-    if (absl::IsAborted(mine)) return mine;
   }
-  if (!mine.ok()) GiveUp(writing->step, mine);
   return absl::OkStatus();
 }
 
-absl::Status Checkpoints::Commit(const Writing& writing) {
-  const v1::CheckpointSpec& spec = start_.job().checkpoint();
-  METP_RETURN_IF_ERROR(CommitCheckpoint(files_, spec.directory(), writing.step, start_.attempt(), ranks_,
-                                        OrderAfter(writing.step), start_.job(), start_.plan()));
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - writing.begun;
-  Tell(v1::CheckpointNote::SAVED, writing.step, CheckpointFolder(spec.directory(), writing.step),
-       taken.count());
-  const absl::Status removed = RemoveOldCheckpoints(files_, spec.directory(), writing.step, spec.keep());
-  if (!removed.ok())
-    Tell(v1::CheckpointNote::FAILED, writing.step,
-         absl::StrCat("it is there, but old ones stay: ", removed.message()));
+void Checkpoints::BeginCommit(std::unique_ptr<Writing> written) {
+  written->done = false;
+  committing_ = std::move(written);
+  committing_->thread = std::thread([this, commit = committing_.get()] {
+    const v1::CheckpointSpec& spec = start_.job().checkpoint();
+    try {
+      commit->status = CommitCheckpoint(files_, spec.directory(), commit->step, start_.attempt(), ranks_,
+                                        OrderAfter(commit->step), start_.job(), start_.plan());
+      if (commit->status.ok())
+        commit->removed = RemoveOldCheckpoints(files_, spec.directory(), commit->step, spec.keep());
+    } catch (const std::exception& error) {
+      commit->status = absl::ResourceExhaustedError(absl::StrCat("completing a checkpoint: ", error.what()));
+    }
+    commit->done = true;
+  });
+}
+
+absl::Status Checkpoints::FinishCommit(bool wait) {
+  if (committing_ == nullptr || !(wait || committing_->done)) return absl::OkStatus();
+  committing_->thread.join();
+  const std::unique_ptr<Writing> commit = std::move(committing_);
+  if (absl::IsAborted(commit->status)) return commit->status;
+  if (!commit->status.ok()) {
+    GiveUp(commit->step, commit->status);
+    return absl::OkStatus();
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - commit->begun;
+  Tell(v1::CheckpointNote::SAVED, commit->step,
+       CheckpointFolder(start_.job().checkpoint().directory(), commit->step), taken.count());
+  if (!commit->removed.ok())
+    Tell(v1::CheckpointNote::FAILED, commit->step,
+         absl::StrCat("it is there, but old ones stay: ", commit->removed.message()));
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Checkpoints::AfterStep(int step, bool last, const Parameters& parameters) {
+void Checkpoints::Remember(const v1::StepReport& report) {
+  if (start_.rank() != 0) return;
+  v1::StepPoint& point = history_.emplace_back();
+  point.set_step(report.step());
+  point.set_loss(report.loss());
+  point.set_grad_norm(report.grad_norm());
+  point.set_learning_rate(report.learning_rate());
+  point.set_step_seconds(report.step_seconds());
+  point.set_tokens(report.tokens());
+  point.set_model_flops(report.model_flops());
+  if (history_.size() >= 2 * kHistoryKept)
+    history_.erase(history_.begin(), history_.end() - static_cast<std::ptrdiff_t>(kHistoryKept));
+}
+
+void Checkpoints::TellHistory() {
+  v1::CheckpointNote note;
+  note.set_kind(v1::CheckpointNote::HISTORY);
+  for (size_t i = 0; i < history_.size(); ++i) {
+    *note.add_history() = history_[i];
+    if (note.history_size() < kHistoryToldAtOnce && i + 1 < history_.size()) continue;
+    tell_(note);
+    note.clear_history();
+  }
+}
+
+absl::StatusOr<double> Checkpoints::AfterStep(const v1::StepReport& report, bool last,
+                                              const Parameters& parameters) {
   if (!start_.job().has_checkpoint()) return 0;
+  Remember(report);
+  const int step = report.step();
   const auto start = std::chrono::steady_clock::now();
   const bool due = step > last_begun_ && (last || step % start_.job().checkpoint().every_steps() == 0);
+  METP_RETURN_IF_ERROR(FinishCommit(/*wait=*/false));
   METP_RETURN_IF_ERROR(Finish(/*wait=*/due));
   if (due) {
+    METP_RETURN_IF_ERROR(FinishCommit(/*wait=*/true));
     METP_ASSIGN_OR_RETURN(const bool begun, Begin(step, parameters));
     if (begun && last) METP_RETURN_IF_ERROR(Finish(/*wait=*/true));
+    if (last) METP_RETURN_IF_ERROR(FinishCommit(/*wait=*/true));
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

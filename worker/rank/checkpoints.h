@@ -3,8 +3,8 @@
 // A rank's part in the checkpoints of its job: what training goes on from, and what it leaves behind. All ranks call the
 // same methods after the same steps; what must be decided together is, by all-reduces of a few numbers.
 //
-// A checkpoint is a copy of the state, made between two steps, that a thread of its own writes while training goes on. It
-// becomes complete after a later step, once every rank has written its shard. One that cannot be written is given up and
+// A checkpoint is a copy of the state, made between two steps, that a thread of its own writes while training goes on. When,
+// after a later step, every rank has written its shard, a thread of rank 0 completes it. One that cannot be written is given up and
 // said so; training goes on.
 
 #include <atomic>
@@ -41,9 +41,9 @@ class Checkpoints {
   /// The state that was chosen.
   absl::Status Load(Parameters& parameters);
 
-  /// After every step; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
+  /// After every step, with its report; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
   /// still. An error of the ring; or Aborted: another run has taken the directory over.
-  absl::StatusOr<double> AfterStep(int step, bool last, const Parameters& parameters);
+  absl::StatusOr<double> AfterStep(const v1::StepReport& report, bool last, const Parameters& parameters);
   /// Of the newest checkpoint that this rank had a part in; OK: it is written, or being written.
   const absl::Status& last_failure() const { return last_failure_; }
 
@@ -53,7 +53,8 @@ class Checkpoints {
     std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
     std::thread thread;
     std::atomic<bool> done = false;
-    absl::Status status;  // once done
+    absl::Status status;   // once done
+    absl::Status removed;  // of a commit: whether old checkpoints have gone
   };
   absl::StatusOr<int> Search(const ParameterLayout& layout);
   /// The complete ones that this rank sees, newest first; the newest must be what all see.
@@ -69,10 +70,15 @@ class Checkpoints {
   /// Completes what all ranks have written, or gives it up; `wait`: until they have.
   absl::Status Finish(bool wait);
   void GiveUp(int step, const absl::Status& why);
+  void Remember(const v1::StepReport& report);
+  /// Tells what rank 0 remembers of steps before the one that training goes on from.
+  void TellHistory();
   /// Rank 0 claims the directory, or sees that it is still this run's.
   absl::Status Own();
-  /// Rank 0 commits what all have written.
-  absl::Status Commit(const Writing& writing);
+  /// Rank 0 commits what all have written, on a thread of its own; when that is done, or `wait`, it is told. Aborted: another
+  /// run has taken the directory over.
+  void BeginCommit(std::unique_ptr<Writing> written);
+  absl::Status FinishCommit(bool wait);
   void Tell(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds = 0);
   void TellOnce(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds = 0) {
     if (start_.rank() == 0) Tell(kind, step, text, seconds);
@@ -85,7 +91,8 @@ class Checkpoints {
   const std::function<void(const v1::CheckpointNote&)> tell_;
   const int ranks_;
   std::unique_ptr<CheckpointReader> chosen_;
-  std::unique_ptr<Writing> writing_;
+  std::unique_ptr<Writing> writing_, committing_;
+  std::vector<v1::StepPoint> history_;  // rank 0: the last steps, for whom reports of them were lost
   int last_begun_ = 0;
   bool claimed_ = false;
   absl::Status last_failure_;  // of this rank, in the newest checkpoint

@@ -55,7 +55,7 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
                           trainer->Step(hooks.asked_to_leave && hooks.asked_to_leave()));
     if (hooks.where != nullptr) hooks.where->Enter("between two steps: checkpoints");
     const absl::StatusOr<double> seconds =
-        checkpoints.AfterStep(trainer->step(), trainer->done() || trainer->leaving(), trainer->parameters());
+        checkpoints.AfterStep(report, trainer->done() || trainer->leaving(), trainer->parameters());
     report.set_checkpoint_seconds(seconds.value_or(0));
     report.set_step_seconds(report.step_seconds() + report.checkpoint_seconds());
     hooks.on_step(report);  // the step is done, whatever became of its checkpoint

@@ -19,26 +19,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
-#include "metp/v1/job_service.grpc.pb.h"
 #include "nlohmann/json.hpp"
-#include "proto/support/grpc_status.h"
-#include "proto/support/ids.h"
 #include "proto/support/status_macros.h"
 #include "server/config.h"
+#include "tests/bench/coordinator/client.h"
 #include "tests/bench/coordinator/fleet.h"
 #include "tests/bench/coordinator/process.h"
 #include "tests/support/cluster.h"
-#include "tests/support/jobs.h"
 
 namespace metp::bench {
 namespace {
 
-constexpr int kSteps = 1000000000;  // jobs do not end
-constexpr int kRedialMs = 20;       // a restart is measured with it
-constexpr std::chrono::seconds kCallTimeout{60};
 constexpr std::chrono::seconds kPatience{300};
 constexpr std::chrono::seconds kSettle{3};  // between queueing and the window
 
@@ -69,42 +60,6 @@ double OwnCpuSeconds() {
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
-
-/// A client of the coordinator. Any thread.
-class Client {
- public:
-  explicit Client(const std::string& coordinator) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kRedialMs);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kRedialMs);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kRedialMs);
-    stub_ = v1::JobService::NewStub(
-        grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments));
-  }
-
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(grpc::Status (v1::JobService::Stub::*method)(grpc::ClientContext*,
-                                                                             const Request&, Response*),
-                                const Request& request) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-    context.set_wait_for_ready(true);
-    Response response;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return FromGrpc(status);
-    return response;
-  }
-  absl::StatusOr<std::string> Submit(const std::string& name, int degree) {
-    v1::SubmitRequest request;
-    request.set_request_id(RandomHex(32));
-    *request.mutable_job() = SmallJob(name, degree, kSteps);
-    METP_ASSIGN_OR_RETURN(const v1::SubmitResponse response, Call(&v1::JobService::Stub::Submit, request));
-    return response.status().id();
-  }
-
- private:
-  std::unique_ptr<v1::JobService::Stub> stub_;
-};
 
 class Load {
  public:
@@ -274,11 +229,11 @@ class Load {
     double listed = 0, got = 0;
     std::thread asking(
         [&] {  // the process lives no longer than the thread that starts it, so that is this one
-          page = client_->Call(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest());
+          page = client_->Call(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest(), true);
           listed = Since(start);
           v1::GetJobRequest request;
           request.set_job(last_job_);
-          job = client_->Call(&v1::JobService::Stub::GetJob, request);
+          job = client_->Call(&v1::JobService::Stub::GetJob, request, /*patient=*/true);
           got = Since(start);
         });
     const absl::Status started = process_.Start();

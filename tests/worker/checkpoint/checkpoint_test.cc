@@ -5,15 +5,17 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/support/planned_jobs.h"
 #include "tests/worker/checkpoint/lying_files.h"
+#include "tests/worker/checkpoint/written_checkpoint.h"
 #include "worker/model/layout.h"
 
 namespace metp {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::ElementSource;
 using ::testing::HasSubstr;
+using testing::kRun;
 
 constexpr char kDirectory[] = "/checkpoints";
 
@@ -22,26 +24,6 @@ float Value(const std::string& name, StateKind kind, int64_t i, int64_t j, int g
   return static_cast<float>(std::hash<std::string>()(name) % 97) + 1000.0f * static_cast<float>(i) +
          static_cast<float>(j) + 0.25f * static_cast<float>(kind) + 0.5f * static_cast<float>(generation);
 }
-
-class Source final : public SliceSource {
- public:
-  Source(std::vector<TensorSlice> slices, int generation)
-      : slices_(std::move(slices)), generation_(generation) {}
-  const std::vector<TensorSlice>& slices() const override { return slices_; }
-  void Get(size_t s, StateKind kind, float* to) const override {
-    const TensorSlice& slice = slices_[s];
-    for (int64_t i = slice.row.begin; i < slice.row.end; ++i) {
-      for (int64_t j = slice.col.begin; j < slice.col.end; ++j)
-        *to++ = Value(slice.name, kind, i, j, generation_);
-    }
-  }
-
- private:
-  const std::vector<TensorSlice> slices_;
-  const int generation_;
-};
-
-constexpr char kRun[] = "small-1/2";
 
 class CheckpointTest : public ::testing::Test {
  protected:
@@ -64,7 +46,10 @@ class CheckpointTest : public ::testing::Test {
     if (absl::Status made = files.MakeFolder(folder); !made.ok()) return made;
     v1::Plan plan;
     for (int rank = 0; rank < p * rings; ++rank) {
-      const Source source(Slices(p, rank % p, rank / p, rings), step);
+      const ElementSource source(Slices(p, rank % p, rank / p, rings),
+                                 [step](const std::string& name, StateKind kind, int64_t i, int64_t j) {
+                                   return Value(name, kind, i, j, step);
+                                 });
       if (absl::Status wrote = WriteShard(files, folder, rank, p * rings, source); !wrote.ok()) return wrote;
     }
     const absl::Status made =

@@ -28,23 +28,29 @@ inline float Value(const std::string& name, int64_t i, int64_t j) {
   return static_cast<float>(static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-52 - 1);
 }
 
-/// Any slices; the moments hold something else.
+/// Any slices, with a value for every element of every kind.
 class ElementSource final : public SliceSource {
  public:
-  ElementSource(std::vector<TensorSlice> slices, Element element)
-      : slices_(std::move(slices)), element_(std::move(element)) {}
+  using Value = std::function<float(const std::string&, StateKind, int64_t, int64_t)>;
+  ElementSource(std::vector<TensorSlice> slices, Value value)
+      : slices_(std::move(slices)), value_(std::move(value)) {}
+  /// The moments hold something else.
+  ElementSource(std::vector<TensorSlice> slices, const Element& element)
+      : ElementSource(std::move(slices),
+                      [element](const std::string& name, StateKind kind, int64_t i, int64_t j) {
+                        return kind == StateKind::kMaster ? element(name, i, j) : 99.0f;
+                      }) {}
   const std::vector<TensorSlice>& slices() const override { return slices_; }
   void Get(size_t s, StateKind kind, float* to) const override {
     const TensorSlice& slice = slices_[s];
     for (int64_t i = slice.row.begin; i < slice.row.end; ++i) {
-      for (int64_t j = slice.col.begin; j < slice.col.end; ++j)
-        *to++ = kind == StateKind::kMaster ? element_(slice.name, i, j) : 99.0f;
+      for (int64_t j = slice.col.begin; j < slice.col.end; ++j) *to++ = value_(slice.name, kind, i, j);
     }
   }
 
  private:
   const std::vector<TensorSlice> slices_;
-  const Element element_;
+  const Value value_;
 };
 
 inline std::vector<TensorSlice> SlicesOf(const ParameterLayout& layout, Range own, bool vectors) {

@@ -65,7 +65,11 @@ class CheckpointsTest : public ::testing::Test {
       RankHooks hooks;
       hooks.on_checkpoint = [&](const v1::CheckpointNote& note) {
         const std::lock_guard lock(mutex_);
-        if (note.kind() != v1::CheckpointNote::WAITING) notes_.push_back(note);
+        if (note.kind() == v1::CheckpointNote::HISTORY) {
+          for (const v1::StepPoint& point : note.history()) history_[point.step()] = point.loss();
+        } else if (note.kind() != v1::CheckpointNote::WAITING) {
+          notes_.push_back(note);
+        }
       };
       hooks.asked_to_leave = [&, steps = 0]() mutable {
         return rank == leaver_ && ++steps >= leave_in_step_;
@@ -112,6 +116,7 @@ class CheckpointsTest : public ::testing::Test {
   std::function<void(const v1::StepReport&)> on_step_;
   std::mutex mutex_;
   std::vector<v1::CheckpointNote> notes_;
+  std::map<int, double> history_;
 };
 
 TEST_F(CheckpointsTest, AnInterruptedRunHasTheSameLossesBitForBit) {
@@ -138,6 +143,7 @@ TEST_F(CheckpointsTest, WhenOneRankIsAskedToLeaveAllDoAfterThatStepWithACheckpoi
     leaver_ = -1;
     const std::map<int, double> rest = Good(rings).losses;
     EXPECT_EQ(rest.begin()->first, 4);
+    EXPECT_EQ(history_, losses);  // what the first part has done, for those who do not know
     losses.insert(rest.begin(), rest.end());
     for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, whole.at(step), 2e-4);
   }
@@ -171,7 +177,8 @@ TEST_F(CheckpointsTest, ARunWhoseFolderAnotherHasTakenStops) {
                                        HasSubstr("other-7/1 writes here now, no longer small/1")));
   EXPECT_FALSE(result.ends[1].ok());
   // The one of step 2 may have been complete before.
-  EXPECT_THAT(Folders(), ::testing::AnyOf(std::vector<std::string>{}, std::vector<std::string>{"step-00000002"}));
+  EXPECT_THAT(Folders(),
+              ::testing::AnyOf(std::vector<std::string>{}, std::vector<std::string>{"step-00000002"}));
 }
 
 TEST_F(CheckpointsTest, WhatOthersLeftUnfinishedIsRemovedAtTheStart) {

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<GlooNeighbours>> GlooNeighbours::Connect(int rank
       context->createPair(peer);
     }
   } catch (const std::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ",
+    return absl::UnavailableError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ",
                                                    e.what(),
                                                    "; give a local address that the neighbours can reach"));
   }

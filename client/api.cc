@@ -44,21 +44,20 @@ struct Api::Impl {
   grpc::ClientContext* watching METP_GUARDED_BY(mutex) = nullptr;
 
   /// Reads streams that `open` begins where the last one broke, until `over` says that the last message has come, or nothing
-  /// has for so long.
+  /// has for so long. The coordinator has answered before.
   template <typename Message, typename Open>
   absl::Status ReadOn(const Open& open, const std::function<void(const Message&)>& on_message,
                       const std::function<bool()>& over) {
-    bool begun = false, told = false;
-    auto give_up = std::chrono::steady_clock::now();
+    bool told = false;
+    auto give_up = std::chrono::steady_clock::now() + patience;
     while (true) {
       const absl::Status status = Read<Message>(open, [&](const Message& message) {
-        begun = true;
         told = false;
         give_up = std::chrono::steady_clock::now() + patience;
         on_message(message);
       });
       const bool broke = absl::IsUnavailable(status) || (status.ok() && !over());
-      if (!broke || !begun) return status;
+      if (!broke) return status;
       if (std::chrono::steady_clock::now() >= give_up) {
         return status.ok() ? absl::UnavailableError(
                                  absl::StrCat("the coordinator at ", coordinator, " has ended the watch"))
@@ -197,8 +196,9 @@ absl::Status Api::WatchJob(const std::string& job,
 
 absl::Status Api::WatchLogs(const std::string& job, std::optional<int> rank, bool follow,
                             const std::function<void(const v1::LogChunk&)>& on_chunk) {
+  METP_ASSIGN_OR_RETURN(const v1::JobStatus known, GetJob(job));  // who is not there at all is not waited for
   v1::WatchLogsRequest request;
-  request.set_job(job);
+  request.set_job(known.id());
   if (rank.has_value()) request.set_rank(*rank);
   request.set_follow(follow);
   return impl_->ReadOn<v1::LogChunk>(

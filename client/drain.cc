@@ -14,9 +14,12 @@ int Run(const Globals& globals, const v1::DrainWorkerRequest& request) {
   if (!worker.ok()) return Fail(worker.status());
   std::printf("%s %s\n", worker->name().c_str(), worker->drained() ? "drained" : "takes ranks");
   if (worker->drained() && !worker->job().empty()) {
+    const absl::StatusOr<v1::JobStatus> job = api.GetJob(worker->job());
+    const bool saves = !job.ok() || job->job().has_checkpoint();
     std::fprintf(stderr, "it still holds rank %d of %s%s\n", worker->rank(), worker->job().c_str(),
-                 request.evict() ? ", which ends its step, writes a checkpoint and goes back to the queue"
-                                 : "; with --evict that job would leave it");
+                 !request.evict() ? "; with --evict that job would leave it"
+                 : saves          ? ", which ends its step, writes a checkpoint and goes back to the queue"
+                         : ", which has no checkpoint section: it goes back to the queue and begins again");
   }
   return kExitOk;
 }

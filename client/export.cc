@@ -88,6 +88,11 @@ int Run(const Globals& globals, const Options& options) {
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> job = api.GetJob(options.job);
   if (!job.ok()) return Fail(job.status());
+  if (!job->saved())
+    std::fprintf(
+        stderr,
+        "metpctl: job %s has written no checkpoint itself; what is exported was in its directory before\n",
+        job->id().c_str());
   const absl::StatusOr<std::vector<std::string>> folders = Folders(*job, options.step);
   if (!folders.ok()) return FailHere(folders.status());
   return Export(*folders, options);

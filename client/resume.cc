@@ -28,7 +28,7 @@ absl::StatusOr<v1::JobSpec> GoesOn(const v1::JobStatus& job) {
   if (job.checkpoint_step() >= job.job().train().steps())
     return refuse(absl::StrCat("has done all ", job.job().train().steps(), " steps"));
   v1::JobSpec next = job.job();
-  next.mutable_checkpoint()->set_resume("auto");
+  if (job.saved()) next.mutable_checkpoint()->set_resume("auto");  // otherwise as it began itself
   next.mutable_train()->set_stop_after(next.train().steps());
   return next;
 }
@@ -41,8 +41,9 @@ int Run(const Globals& globals, const Options& options) {
   if (!next.ok()) return Fail(next.status());
   const absl::StatusOr<v1::JobStatus> status = api.Submit(*next);
   if (!status.ok()) return Fail(status.status());
-  std::fprintf(stderr, "%s goes on as %s, from the newest checkpoint in %s\n", ended->id().c_str(),
-               status->id().c_str(), next->checkpoint().directory().c_str());
+  const std::string from = ended->saved() ? "from the newest checkpoint in " + next->checkpoint().directory()
+                                          : "where it had begun itself, since it has saved nothing";
+  std::fprintf(stderr, "%s goes on as %s, %s\n", ended->id().c_str(), status->id().c_str(), from.c_str());
   return Submitted(api, *status, options.watch, options.output == "json");
 }
 

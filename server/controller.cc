@@ -35,8 +35,10 @@ absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string
   }
   submission.workers = WorkersToPlanOn();
   const auto quota = config_.quotas.find(job.namespace_());
-  if (quota != config_.quotas.end() && quota->second < submission.workers.count)
+  if (quota != config_.quotas.end() && quota->second < submission.workers.count) {
     submission.workers.count = quota->second;
+    submission.workers.limit = "the quota of its namespace";
+  }
   submission.job = std::move(job);
   return submission;
 }
@@ -71,21 +73,28 @@ absl::StatusOr<v1::JobStatus> Controller::Cancel(const std::string& reference) {
 
 absl::Status Controller::Drain(const v1::DrainWorkerRequest& request) {
   const std::string& name = request.worker();
-  if (!workers_.Knows(name)) {
+  if (!workers_.Knows(name) && !(request.undrain() && workers_.IsDrained(name))) {
     return absl::NotFoundError(absl::StrCat("no worker '", name, "'; `metpctl workers` lists them"));
   }
   METP_RETURN_IF_ERROR(store_.Write({.drains = {{name, !request.undrain(), request.reason()}}}));
   workers_.SetDrained(name, !request.undrain(), request.reason());
+  evicting_.erase(name);
   if (request.undrain() || !request.evict()) return absl::OkStatus();
+  evicting_.insert(name);
+  Evict(name);
+  return absl::OkStatus();
+}
+
+void Controller::Evict(const std::string& worker) {
+  if (evicting_.count(worker) == 0) return;
   for (const LiveRank& rank : jobs_.LiveRanks()) {
-    if (rank.worker != name || rank.stop_sent) continue;
+    if (rank.worker != worker || rank.stop_sent) continue;
     v1::ToWorker message;
     message.mutable_interrupt()->set_attempt(rank.attempt);
     message.mutable_interrupt()->set_rank(rank.rank);
     message.mutable_interrupt()->set_reason("its worker is drained");
-    workers_.Send(name, std::move(message));
+    workers_.Send(worker, std::move(message));
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hello,
@@ -100,8 +109,7 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
         absl::AbortedError("this session was replaced by a newer one of the same worker"));
   }
   // First its old ranks, then the new daemon's name for itself: a coordinator that dies between the two finds out again.
-  if (connected.restarted)
-    RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"), EndKind::kDeath);
+  if (connected.restarted) RanksAreGone(name, absl::StrCat("worker ", name, " was restarted"), {});
   if (const absl::Status written = Remember(hello); !written.ok()) {
     workers_.Disconnect(connected.session);
     return written;
@@ -126,6 +134,7 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
                                                                ": its worker has it no more")}));
     }
   }
+  Evict(name);  // it may not have heard
   for (const v1::RankKey& key : hello.ranks()) {
     const absl::Status live = jobs_.CheckLive(key.attempt(), key.rank());
     if (!live.ok()) StopStale(name, key.attempt(), key.rank(), std::string(live.message()));
@@ -139,7 +148,8 @@ absl::Status Controller::Receive(Registry::Session session, const v1::FromWorker
   }
   const std::string name = workers_.NameOf(session);
   if (message.has_leave()) {
-    RanksAreGone(name, absl::StrCat("worker ", name, " has left"), EndKind::kStopped);
+    RanksAreGone(name, absl::StrCat("worker ", name, " has left"),
+                 {.if_told = EndKind::kStopped, .otherwise = EndKind::kInterrupted});
     workers_.Remove(session);
     return absl::OkStatus();
   }
@@ -196,6 +206,7 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         if (event.ended().has_result()) {
           jobs_.SetMeasured(attempt, rank, event.ended().result().sgemm_flops_per_second()).IgnoreError();
         }
+        if (event.ended().left()) workers_.SetLeaving(worker);  // before its job can start again
         status = Gone(attempt, rank, Explain(worker, rank, event.ended()));
         break;
       case v1::WorkerEvent::KIND_NOT_SET:
@@ -283,7 +294,7 @@ void Controller::Load(const StoredState& state) {
   for (const LiveRank& rank : jobs_.LiveRanks()) {
     hangs_.Begin(rank.attempt, clock_.Now());
     if (!workers_.Knows(rank.worker))
-      overdue_[{rank.attempt, rank.rank}] = {rank.worker, "its worker has left", EndKind::kDeath};
+      overdue_[{rank.attempt, rank.rank}] = {rank.worker, "its worker has left", {}};
   }
   for (const StoredJob& job : state.jobs) {
     if (IsTerminal(job.record.status().state())) continue;

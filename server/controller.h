@@ -104,13 +104,19 @@ class Controller {
   absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
   /// A rank has measured its links, before its first step.
   void NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link);
+  /// Lets a rank leave that is on a worker whose ranks were evicted.
+  void Evict(const std::string& worker);
   void AnswerGets(const std::string& worker, const std::string& attempt,
                   const std::vector<RendezvousTable::Answer>& answers);
   /// Takes the rank as gone, whoever says so.
   absl::Status Gone(const std::string& attempt, int rank, const RankEnd& end);
-  /// `if_told`: what it counts as for ranks that had been told to stop. A worker that is lost or was
-  /// restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
-  void RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told, bool lost = false);
+  /// What the loss of a worker is for its ranks: of those that had been told to stop, and of the others. A worker that is
+  /// lost or was restarted did not do as it was told: its loss is a death, and outranks what neighbours said of it.
+  struct Loss {
+    EndKind if_told = EndKind::kDeath, otherwise = EndKind::kDeath;
+    bool lost = false;  // it was not heard, which says little of its ranks
+  };
+  void RanksAreGone(const std::string& worker, const std::string& why, const Loss& loss);
   /// Ends the ranks that are overdue and need not be waited for; those whose end the store does not take stay so.
   void EndOverdue();
   /// A worker that was lost is back, and the rank is still its: it is not overdue, and those of its attempt on other lost
@@ -140,11 +146,11 @@ class Controller {
   std::atomic<bool> store_refuses_ = false;
   struct Overdue {
     std::string worker, why;
-    EndKind if_told = EndKind::kDeath;
-    bool lost = false;       // its worker was not heard, which says little of the rank
-    Clock::Time until = {};  // waited for till then in any case
+    Loss loss;
+    Clock::Time until = {};  // one that was lost is waited for till then in any case
   };
   std::map<Registry::RankId, Overdue> overdue_;  // ends of ranks whose worker is gone, not written yet
+  std::set<std::string> evicting_;               // drained workers whose ranks are to leave
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
   HangWatch hangs_;

@@ -23,8 +23,7 @@ void Controller::Tick() {
   const Clock::Time now = clock_.Now();
   if (now - last_tick_ > kStoodStill) hangs_.ExcuseAll(now);
   last_tick_ = now;
-  for (const auto& [worker, why] : workers_.Expire())
-    RanksAreGone(worker, why, EndKind::kDeath, /*lost=*/true);
+  for (const auto& [worker, why] : workers_.Expire()) RanksAreGone(worker, why, {.lost = true});
   EndOverdue();
   if (now >= look_again_) {
     look_again_ = now + kAgain;
@@ -35,14 +34,13 @@ void Controller::Tick() {
   Flush();
 }
 
-void Controller::RanksAreGone(const std::string& worker, const std::string& why, EndKind if_told, bool lost) {
+void Controller::RanksAreGone(const std::string& worker, const std::string& why, const Loss& loss) {
   for (const LiveRank& rank : jobs_.LiveRanks()) {
-    if (rank.worker == worker)
-      overdue_[{rank.attempt, rank.rank}] = {worker, why, if_told, lost, clock_.Now()};
+    if (rank.worker == worker) overdue_[{rank.attempt, rank.rank}] = {worker, why, loss, clock_.Now()};
   }
   EndOverdue();
   for (const LiveRank& rank : jobs_.LiveRanks()) {
-    if (!lost || rank.worker != worker || overdue_.count({rank.attempt, rank.rank}) == 0) continue;
+    if (!loss.lost || rank.worker != worker || overdue_.count({rank.attempt, rank.rank}) == 0) continue;
     jobs_.NoteEvent(rank.job, v1::JobEvent::WORKER,
                     absl::StrCat(why, "; its rank ", rank.rank, " may train on, and is waited for"));
   }
@@ -51,7 +49,7 @@ void Controller::RanksAreGone(const std::string& worker, const std::string& why,
 bool Controller::MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const {
   const Clock::Time now = clock_.Now();
   const Overdue& overdue = overdue_.at({rank.attempt, rank.rank});
-  if (!overdue.lost || rank.stop_sent || !workers_.Knows(rank.worker)) return false;
+  if (!overdue.loss.lost || rank.stop_sent) return false;
   if (now < overdue.until) return true;
   size_t ranks = 0;
   bool heard = false;
@@ -62,6 +60,7 @@ bool Controller::MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& l
   }
   // Its neighbours' steps would have needed it.
   if (heard) return hangs_.SteppedSince(rank.attempt, now - config_.lease);
+  if (!workers_.Knows(rank.worker)) return false;  // lost for too long
   const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
   if (!status.ok() || ranks < static_cast<size_t>(status->ranks_size())) return false;  // some have ended
   std::set<std::string> busy;
@@ -84,7 +83,7 @@ void Controller::EndOverdue() {
     const Overdue& end = found->second;
     const absl::Status gone =
         Gone(rank.attempt, rank.rank,
-             {rank.stop_sent ? end.if_told : EndKind::kDeath,
+             {rank.stop_sent ? end.loss.if_told : end.loss.otherwise,
               absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
     if (gone.ok()) overdue_.erase(found);  // otherwise the store refuses
   }
@@ -95,7 +94,7 @@ void Controller::BackAgain(const LiveRank& rank) {
   jobs_.NoteEvent(rank.job, v1::JobEvent::WORKER,
                   absl::StrCat("worker ", rank.worker, " is back, and its rank ", rank.rank, " with it"));
   for (auto& [id, other] : overdue_) {
-    if (id.first == rank.attempt && other.lost) other.until = clock_.Now() + config_.lease;
+    if (id.first == rank.attempt && other.loss.lost) other.until = clock_.Now() + config_.lease;
   }
 }
 

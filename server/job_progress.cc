@@ -49,6 +49,8 @@ bool JobProgress::Add(const v1::StepReport& report, v1::RankStatus& rank, v1::Jo
   changed_.insert(report.step());
   if (++partial.reported == job.ranks_size()) {
     const v1::StepPoint whole = std::move(point);
+    // Of earlier steps reports were lost: they are done, as the others have said.
+    while (partial_.begin()->first < report.step()) PublishFirst(job);
     compute_.push_back(std::move(partial.compute));
     if (compute_.size() > kRateSteps) compute_.pop_front();
     partial_.erase(report.step());
@@ -68,9 +70,8 @@ void JobProgress::Publish(const v1::StepPoint& point, v1::JobStatus& job) {
   if (later != points_.end()) {
     forget_after_ = std::min(forget_after_.value_or(point.step()), point.step());
     points_.erase(later, points_.end());
+    for (const auto& [step, partial] : partial_) changed_.insert(step);  // the store forgets those too
   }
-  // Steps that a worker had to drop never become whole.
-  partial_.erase(partial_.begin(), partial_.lower_bound(point.step()));
   points_.push_back(point);
   Summarize(job);
 }
@@ -89,11 +90,14 @@ void JobProgress::Summarize(v1::JobStatus& job) const {
 }
 
 void JobProgress::PublishRest(v1::JobStatus& job) {
-  while (!partial_.empty()) {
-    const v1::StepPoint point = partial_.begin()->second.point;
-    partial_.erase(partial_.begin());
-    if (points_.empty() || point.step() > points_.back().step()) Publish(point, job);
-  }
+  while (!partial_.empty()) PublishFirst(job);
+}
+
+void JobProgress::PublishFirst(v1::JobStatus& job) {
+  const v1::StepPoint point = partial_.begin()->second.point;
+  partial_.erase(partial_.begin());
+  changed_.insert(point.step());
+  Publish(point, job);
 }
 
 void JobProgress::Fill(const google::protobuf::RepeatedPtrField<v1::StepPoint>& points, int after,
@@ -123,11 +127,7 @@ std::vector<int> JobProgress::TakeStragglers(double ratio, v1::JobStatus& job) {
   for (size_t r = 0; r < ranks; ++r) {
     const int rank = static_cast<int>(r);
     job.mutable_ranks(rank)->set_straggler_ratio(sums[r] / median);
-    if (sums[r] < ratio * median) {
-      stragglers_.erase(rank);
-    } else if (stragglers_.insert(rank).second) {
-      fresh.push_back(rank);
-    }
+    if (sums[r] >= ratio * median && stragglers_.insert(rank).second) fresh.push_back(rank);
   }
   return fresh;
 }
@@ -144,7 +144,7 @@ void JobProgress::Load(const std::vector<v1::StoredStep>& steps, v1::JobStatus& 
     if (step.whole()) points_.push_back(step.point());
   }
   for (const v1::StoredStep& step : steps) {
-    if (!step.whole() && (points_.empty() || step.point().step() > points_.back().step()))
+    if (!step.whole())  // perhaps of a step that an earlier attempt has done: it is repeated then
       partial_[step.point().step()] = {step.point(), step.reported()};
   }
   Summarize(job);

@@ -24,11 +24,12 @@ class JobProgress {
 
   /// Steps after `after` that are missing here, as a checkpoint remembers them: reports of them were lost with their workers.
   void Fill(const google::protobuf::RepeatedPtrField<v1::StepPoint>& points, int after, v1::JobStatus& job);
-  /// Ranks whose straggler_ratio has come to be at least `ratio` since the last call, and was not before. Over the last
+  /// Ranks whose straggler_ratio has come to be at least `ratio`, each once in an attempt. Over the last
   /// 20 steps: seconds that a rank computed over those of the median rank.
   std::vector<int> TakeStragglers(double ratio, v1::JobStatus& job);
 
-  /// Every step that all ranks have reported, by ascending step; a step whose reports were lost is missing.
+  /// Every step that all ranks have reported, by ascending step; and those before them that some have, since reports of the
+  /// others were lost.
   const std::vector<v1::StepPoint>& points() const { return points_; }
   /// The first point after `step`.
   std::vector<v1::StepPoint>::const_iterator After(int step) const;
@@ -50,6 +51,8 @@ class JobProgress {
     std::map<int, double> compute = {};  // seconds, by rank
   };
   void Publish(const v1::StepPoint& point, v1::JobStatus& job);
+  /// The first step that not all ranks have reported, as it is.
+  void PublishFirst(v1::JobStatus& job);
   void Summarize(v1::JobStatus& job) const;
 
   std::vector<v1::StepPoint> points_;

@@ -19,6 +19,13 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+/// The store refuses: this coordinator answers, but can do nothing.
+absl::Status ForClients(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  return absl::InternalError(
+      absl::StrCat("the coordinator cannot write down what it does, so it does nothing: ", status.message()));
+}
+
 /// A stream that ends at once.
 template <typename Message>
 grpc::ServerWriteReactor<Message>* Refuse(ChangeHub& changes, const absl::Status& refusal) {
@@ -48,7 +55,8 @@ grpc::ServerUnaryReactor* JobService::Submit(grpc::CallbackServerContext* contex
     const auto planned = [this, request, answer, job](absl::StatusOr<Choice> choice) {
       if (!choice.ok()) return answer(choice.status());
       loop_.Post([request, answer, job, choice = *std::move(choice)](Controller& controller) {
-        answer(controller.Submit(request->request_id(), job, choice));
+        absl::StatusOr<v1::JobStatus> status = controller.Submit(request->request_id(), job, choice);
+        answer(status.ok() ? std::move(status) : ForClients(status.status()));
       });
     };
     desk_.Post(job, std::move(received->workers), wanted, planned);
@@ -62,7 +70,7 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post([reactor, request, response](Controller& controller) {
     absl::StatusOr<v1::JobStatus> status = controller.Cancel(request->job());
-    const absl::Status outcome = status.status();
+    const absl::Status outcome = ForClients(status.status());
     if (outcome.ok()) *response = *std::move(status);
     reactor->Finish(ToGrpc(outcome));
   });
@@ -149,7 +157,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
     LogRing::Read& read = update->read;
     offset = read.next;
     if (read.lines.empty() && read.dropped == 0) {
-      return update->terminal || !follow ? Pulled::kEnd : Pulled::kNothingYet;
+      return update->terminal || (!follow && !update->pending) ? Pulled::kEnd : Pulled::kNothingYet;
     }
     chunk.set_dropped(read.dropped);
     chunk.set_next_offset(read.next);
@@ -188,7 +196,7 @@ grpc::ServerUnaryReactor* JobService::DrainWorker(grpc::CallbackServerContext* c
     for (v1::WorkerStatus& worker : WorkersWithRanks(workers_, jobs_)) {
       if (worker.name() == request->worker()) *response = std::move(worker);
     }
-    reactor->Finish(ToGrpc(drained));
+    reactor->Finish(ToGrpc(ForClients(drained)));
   });
   return reactor;
 }

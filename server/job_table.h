@@ -167,9 +167,10 @@ class JobTable {
   absl::StatusOr<Update> Read(const std::string& id, int after_step, int limit) const;
   struct LogUpdate {
     LogRing::Read read;
-    bool terminal = false;  // no more lines will come
-    bool more = false;      // lines beyond these are there already
+    bool terminal = false;  // no lines beyond these will come
+    bool pending = false;   // there are some that the store does not have yet
   };
+  /// Lines that the store has: those that a coordinator which dies now would know again.
   absl::StatusOr<LogUpdate> ReadLog(const std::string& id, int64_t offset, std::optional<int> rank,
                                     size_t max_bytes) const;
 
@@ -228,8 +229,8 @@ class JobTable {
   int64_t last_sequence_ METP_GUARDED_BY(mutex_) = 0;
   // By sequence:
   std::set<int64_t> shrunk_ METP_GUARDED_BY(mutex_);  // queued with another plan than their first
-  std::set<int64_t> queued_ METP_GUARDED_BY(mutex_), active_ METP_GUARDED_BY(mutex_),
-      finished_ METP_GUARDED_BY(mutex_);
+  std::set<int64_t> queued_ METP_GUARDED_BY(mutex_), active_ METP_GUARDED_BY(mutex_);
+  std::set<std::pair<int64_t, int64_t>> finished_ METP_GUARDED_BY(mutex_);  // by the time of their end
   std::set<int64_t> delayed_ METP_GUARDED_BY(mutex_);  // queued, their next attempt not before a time
   std::set<int64_t> changed_ METP_GUARDED_BY(mutex_);  // since they were last written
   uint64_t schedule_version_ METP_GUARDED_BY(mutex_) = 1;

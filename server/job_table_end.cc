@@ -32,7 +32,12 @@ std::string StoppingReason(const v1::JobStatus& status, bool cancel, const std::
                       status.ranks_size(), " rank processes to end", cause.empty() ? "" : "; ", cause);
 }
 
-std::string DoneReason(const v1::TrainSpec& train) {
+std::string DoneReason(const v1::JobRecord& record) {
+  const v1::TrainSpec& train = record.status().job().train();
+  const int last = train.has_stop_after() ? std::min(train.stop_after(), train.steps()) : train.steps();
+  if (record.first_after() >= last)
+    return absl::StrCat("nothing was left to do: there was a checkpoint of step ", record.first_after(),
+                        " in ", record.status().job().checkpoint().directory());
   if (train.has_stop_after() && train.stop_after() < train.steps())
     return absl::StrCat("stopped after step ", train.stop_after(), " of ", train.steps(),
                         ", as train.stop_after says");
@@ -65,7 +70,7 @@ std::optional<Clock::Duration> JobTable::Conclude(v1::JobRecord& record, const s
   Verdict verdict;
   if (AnyDone(status)) {
     status.set_state(v1::JobStatus::SUCCEEDED);
-    verdict.sentence = DoneReason(status.job().train());
+    verdict.sentence = DoneReason(record);
   } else if (stop->cancel) {
     status.set_state(v1::JobStatus::CANCELLED);
     verdict.sentence = "cancelled on request";
@@ -256,7 +261,7 @@ void JobTable::DropOldFinished() {
   {
     MutexLock lock(mutex_);
     while (static_cast<int>(finished_.size()) > config_.finished_jobs_kept) {
-      const auto oldest = jobs_.find(*finished_.begin());
+      const auto oldest = jobs_.find(finished_.begin()->second);
       const v1::JobRecord& record = oldest->second->record;
       drop.push_back(record.status().id());
       by_id_.erase(record.status().id());

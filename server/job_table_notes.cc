@@ -1,5 +1,7 @@
 // The job table's small notes: what is written down without moving a job to another state; Flush writes it.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/status_macros.h"
@@ -108,9 +110,14 @@ absl::Status JobTable::NoteCheckpoint(const std::string& attempt, int rank, cons
         break;
       case v1::CheckpointNote::RESUMED:
         // An older one than was known of: the newer ones are broken. What counts as progress begins here.
+        if (note.step() > status.checkpoint_step())
+          status.set_fruitless_restarts(0);  // we had not heard of it
         status.set_checkpoint_step(note.step());
         job->record.set_began_after(note.step());
-        if (job->record.attempts() == 1) job->record.set_first_after(note.step());
+        if (!status.saved() && job->progress.points().empty()) {
+          job->record.set_first_after(note.step());
+          status.set_step(std::min(note.step(), status.job().train().steps()));
+        }
         event(absl::StrCat("attempt ", job->record.attempts(), " goes on after step ", note.step(), ", from ",
                            note.text()));
         break;
@@ -119,8 +126,13 @@ absl::Status JobTable::NoteCheckpoint(const std::string& attempt, int rank, cons
         job->progress.Fill(note.history(), job->record.first_after(), status);
         break;
       case v1::CheckpointNote::FAILED:
-        status.set_checkpoint_trouble(absl::StrCat("step ", note.step(), ", rank ", rank, ": ", note.text()));
-        event(absl::StrCat("checkpoint of step ", note.step(), ": rank ", rank, ": ", note.text()));
+        if (status.checkpoint_trouble().empty())  // the first since there was last a good one
+          event(absl::StrCat(note.step() == 0 ? std::string("checkpoints")
+                                              : absl::StrCat("checkpoint of step ", note.step()),
+                             ": rank ", rank, ": ", note.text()));
+        status.set_checkpoint_trouble(
+            absl::StrCat(note.step() == 0 ? std::string() : absl::StrCat("step ", note.step(), ", "), "rank ",
+                         rank, ": ", note.text()));
         break;
       case v1::CheckpointNote::PASSED_OVER:
         if (rank == 0) event(absl::StrCat("a broken checkpoint is passed over: ", note.text()));

@@ -1,6 +1,7 @@
 // The reading half of the job table: nothing here changes a job.
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,6 +15,14 @@ namespace {
 
 absl::Status NoSuchJob(const std::string& reference) {
   return absl::NotFoundError(absl::StrCat("no job '", reference, "'; `metpctl get` lists them"));
+}
+
+/// Where a job saves, however it is spelt; empty: nowhere.
+std::string FolderOf(const v1::JobSpec& job) {
+  if (!job.has_checkpoint()) return "";
+  std::string folder = std::filesystem::path(job.checkpoint().directory()).lexically_normal();
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
 }
 
 /// Seconds that a job is expected to take from `step` on: by its own last steps, or else as it was predicted.
@@ -87,7 +96,7 @@ std::vector<WaitingJob> JobTable::Queued() const {
     waiting.rings = RingsOf(status.plan());
     waiting.priority = status.job().priority();
     waiting.quota = status.job().namespace_();
-    waiting.folder = status.job().checkpoint().directory();
+    waiting.folder = FolderOf(status.job());
     waiting.delayed = job.not_before.has_value() && *job.not_before > clock_.Now();
     waiting.seconds = SecondsFrom(status, job.progress.points(), status.checkpoint_step());
   }
@@ -100,8 +109,7 @@ std::vector<RunningJob> JobTable::Running() const {
   for (const int64_t sequence : active_) {
     const Job& job = *jobs_.at(sequence);
     const v1::JobStatus& status = job.record.status();
-    running.push_back({status.id(), status.ranks_size(), status.job().namespace_(),
-                       status.job().checkpoint().directory(),
+    running.push_back({status.id(), status.ranks_size(), status.job().namespace_(), FolderOf(status.job()),
                        SecondsFrom(status, job.progress.points(), status.step())});
   }
   return running;
@@ -113,9 +121,8 @@ std::map<v1::JobStatus::State, int> JobTable::Count() const {
   for (int state = v1::JobStatus::QUEUED; state <= v1::JobStatus::CANCELLED; ++state)
     count[static_cast<v1::JobStatus::State>(state)] = 0;
   count[v1::JobStatus::QUEUED] = static_cast<int>(queued_.size());
-  for (const std::set<int64_t>* set : {&active_, &finished_}) {
-    for (const int64_t sequence : *set) ++count[jobs_.at(sequence)->record.status().state()];
-  }
+  for (const int64_t sequence : active_) ++count[jobs_.at(sequence)->record.status().state()];
+  for (const auto& [end, sequence] : finished_) ++count[jobs_.at(sequence)->record.status().state()];
   return count;
 }
 
@@ -191,8 +198,8 @@ absl::StatusOr<JobTable::LogUpdate> JobTable::ReadLog(const std::string& id, int
   if (job == nullptr) return NoSuchJob(id);
   LogUpdate update;
   update.read = job->log.ReadFrom(offset, rank, max_bytes);
-  update.terminal = IsTerminal(job->record.status().state());
-  update.more = update.read.next < job->log.end();
+  update.terminal = IsTerminal(job->record.status().state()) && job->log.stored();
+  update.pending = !job->log.stored();
   return update;
 }
 

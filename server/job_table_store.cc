@@ -22,7 +22,12 @@ google::protobuf::Timestamp TimeStamp(const Clock& clock) {
 
 void JobTable::AddEvent(v1::JobRecord& record, v1::JobEvent::Kind kind, const std::string& text) const {
   auto& events = *record.mutable_events();
-  if (events.size() >= kEventsKept) events.DeleteSubrange(0, events.size() - kEventsKept + 1);
+  if (events.size() >= kEventsKept) {  // what is said often goes before what happened once
+    const auto minor = std::find_if(events.begin(), events.end(), [](const v1::JobEvent& event) {
+      return event.kind() == v1::JobEvent::CHECKPOINT || event.kind() == v1::JobEvent::STRAGGLER;
+    });
+    events.erase(minor == events.end() ? events.begin() + 1 : minor);  // the submission stays
+  }
   v1::JobEvent& event = *events.Add();
   *event.mutable_time() = TimeStamp(clock_);
   event.set_attempt(record.status().attempt());
@@ -100,7 +105,11 @@ void JobTable::Index(Job& job) {
     if (!in) set.erase(sequence);
   };
   put(queued_, state == v1::JobStatus::QUEUED);
-  put(finished_, IsTerminal(state));
+  if (IsTerminal(state)) {
+    const auto end =
+        google::protobuf::util::TimeUtil::TimestampToMilliseconds(job.record.status().finished());
+    finished_.emplace(end, sequence);
+  }
   put(shrunk_, state == v1::JobStatus::QUEUED && job.record.has_first_plan());
   put(active_, state == v1::JobStatus::STARTING || state == v1::JobStatus::RUNNING);
   if (state != v1::JobStatus::QUEUED) delayed_.erase(sequence);
@@ -122,13 +131,16 @@ absl::Status JobTable::Flush(StoreChange change) {
   }
   if (change.empty()) return absl::OkStatus();
   METP_RETURN_IF_ERROR(store_.Write(change));
-  MutexLock lock(mutex_);
-  for (const int64_t sequence : written) {
-    Job& job = *jobs_.at(sequence);
-    job.progress.ClearChanges();
-    job.log.ClearChanges();
-    changed_.erase(sequence);
+  {
+    MutexLock lock(mutex_);
+    for (const int64_t sequence : written) {
+      Job& job = *jobs_.at(sequence);
+      job.progress.ClearChanges();
+      job.log.ClearChanges();
+      changed_.erase(sequence);
+    }
   }
+  for (const StoreChange::Output& output : change.output) changes_.Notify(output.job);  // now it may be read
   return absl::OkStatus();
 }
 

@@ -43,9 +43,10 @@ void LogRing::AddChanges(const std::string& job, StoreChange& change) const {
 LogRing::Read LogRing::ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes) const {
   Read read;
   read.dropped = std::max<int64_t>(0, first_ - offset);
-  read.next = std::clamp<int64_t>(offset, first_, end());
+  const int64_t end = std::max(first_, stored_);
+  read.next = std::clamp<int64_t>(offset, first_, end);
   size_t bytes = 0;
-  while (read.next < end()) {
+  while (read.next < end) {
     const v1::LogLine& line = lines_[read.next - first_];
     if (!rank.has_value() || line.rank() == *rank) {
       if (!read.lines.empty() && bytes + line.text().size() > max_bytes) break;

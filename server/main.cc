@@ -1,5 +1,6 @@
 // metp-coordinator: one per cluster. Takes jobs, places them on workers, serves metrics and a status page.
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -150,13 +151,15 @@ int main(int argc, char** argv) {
   for (const std::string& quota : quotas) {
     const size_t equals = quota.rfind('=');
     int workers = 0;
-    if (equals == std::string::npos || equals == 0 || !absl::SimpleAtoi(quota.substr(equals + 1), &workers) ||
-        workers < 0) {
-      std::fprintf(stderr, "metp-coordinator: --quota: found '%s', expected NAMESPACE=WORKERS\n",
+    const std::string name = quota.substr(0, std::min(equals, quota.size()));
+    if (equals == std::string::npos || !metp::NameError(name).empty() || config.quotas.count(name) > 0 ||
+        !absl::SimpleAtoi(quota.substr(equals + 1), &workers) || workers < 0) {
+      std::fprintf(stderr,
+                   "metp-coordinator: --quota: found '%s', expected NAMESPACE=WORKERS, each namespace once\n",
                    quota.c_str());
       return 2;
     }
-    config.quotas[quota.substr(0, equals)] = workers;
+    config.quotas[name] = workers;
   }
   return metp::Run(config, state, ready_file, signals);
 }

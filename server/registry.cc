@@ -221,6 +221,20 @@ void Registry::SetDrained(const std::string& name, bool drained, const std::stri
   MutexLock lock(mutex_);
   drained_.erase(name);
   if (drained) drained_[name] = reason;
+  if (const auto found = workers_.find(name); found != workers_.end() && !drained)
+    found->second.leaving = false;
+  ++schedule_version_;
+}
+
+bool Registry::IsDrained(const std::string& name) const {
+  MutexLock lock(mutex_);
+  return drained_.count(name) > 0;
+}
+
+void Registry::SetLeaving(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto found = workers_.find(name);
+  if (found == workers_.end() || std::exchange(found->second.leaving, true)) return;
   ++schedule_version_;
 }
 
@@ -265,7 +279,7 @@ int64_t Registry::Taken(Session session) const {
 
 void Registry::Acknowledge(bool written) {
   MutexLock lock(mutex_);
-  for (const std::string& name : std::exchange(spoke_, {})) {
+  for (const std::string& name : spoke_) {
     const auto found = workers_.find(name);
     if (found == workers_.end()) continue;
     Worker& worker = found->second;
@@ -275,6 +289,7 @@ void Registry::Acknowledge(bool written) {
     ack.mutable_ack()->set_acknowledged(worker.acknowledged);
     worker.link->Send(std::move(ack));
   }
+  if (written) spoke_.clear();
 }
 
 bool Registry::AddStale(const std::string& name, const RankId& rank) {
@@ -352,7 +367,7 @@ std::vector<std::string> Registry::Schedulable() const {
   std::vector<std::string> names;
   for (const auto& [name, worker] : workers_) {
     if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty() &&
-        drained_.count(name) == 0) {
+        drained_.count(name) == 0 && !worker.leaving) {
       names.push_back(name);
     }
   }
@@ -397,6 +412,8 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     } else if (!worker.stale.empty()) {
       status.set_detail(
           absl::StrCat("waiting for ", worker.stale.size(), " process(es) of an ended attempt"));
+    } else if (worker.leaving) {
+      status.set_detail("leaving");
     }
     all.push_back(std::move(status));
   }

@@ -98,6 +98,11 @@ class Registry {
   /// A drained worker takes no new ranks. By name: it stays so when it leaves and comes back.
   void SetDrained(const std::string& name, bool drained, const std::string& reason) METP_EXCLUDES(mutex_);
 
+  bool IsDrained(const std::string& name) const METP_EXCLUDES(mutex_);
+  /// The worker lets its ranks leave, and will go itself, as far as one can see: no new ranks in this session, unless
+  /// SetDrained says that it takes them again.
+  void SetLeaving(const std::string& name) METP_EXCLUDES(mutex_);
+
   /// READY and SUSPECT ones that are not drained; those that are.
   int registered() const METP_EXCLUDES(mutex_);
   int drained() const METP_EXCLUDES(mutex_);
@@ -124,6 +129,7 @@ class Registry {
     Clock::Time last_heard;
     int64_t taken = 0, acknowledged = 0;  // events
     std::set<RankId> stale;
+    bool leaving = false;
     std::vector<v1::Link> links_in_node, links_across_nodes;  // as its ranks measured them lately
   };
   /// Sets the state; a change is one for the scheduler.

@@ -100,6 +100,8 @@ void CheckData(const v1::DataSpec& data, const v1::ModelSpec& model, Problems& p
 void CheckTrain(const v1::TrainSpec& train, Problems& problems) {
   Expect(train.sequences_per_step() % train.micro_batch() == 0, "train.micro_batch", train.micro_batch(),
          absl::StrCat("a divisor of train.sequences_per_step (", train.sequences_per_step(), ")"), problems);
+  Expect(!train.has_stop_after() || train.stop_after() <= train.steps(), "train.stop_after",
+         train.stop_after(), absl::StrCat("at most train.steps (", train.steps(), ")"), problems);
   Expect(train.min_learning_rate() <= train.learning_rate(), "train.min_learning_rate",
          train.min_learning_rate(), absl::StrCat("at most train.learning_rate (", train.learning_rate(), ")"),
          problems);

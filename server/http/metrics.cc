@@ -48,8 +48,8 @@ void AddJob(MetricPage& page, const v1::JobStatus& job) {
   page.Gauge("metp_job_tokens_per_second", "Tokens of the global batch per second, over the last steps.",
              labels, job.tokens_per_second());
   page.Counter("metp_job_restarts_total", "Attempts after the first.", labels, job.restarts());
-  page.Gauge("metp_job_restarts_without_checkpoint", "Restarts since there was last a newer checkpoint.", labels,
-             job.fruitless_restarts());
+  page.Gauge("metp_job_restarts_without_checkpoint", "Restarts since there was last a newer checkpoint.",
+             labels, job.fruitless_restarts());
   if (job.job().has_checkpoint()) {
     page.Gauge("metp_job_checkpoint_step", "Step of the newest complete checkpoint; 0: none.", labels,
                job.checkpoint_step());
@@ -62,7 +62,8 @@ void AddJob(MetricPage& page, const v1::JobStatus& job) {
   }
   for (const v1::RankStatus& rank : job.ranks()) {
     if (rank.straggler_ratio() == 0) continue;
-    page.Gauge("metp_job_straggler_ratio", "Computing time of the rank over that of the median rank, last 20 steps.",
+    page.Gauge("metp_job_straggler_ratio",
+               "Computing time of the rank over that of the median rank, last 20 steps.",
                {{"job", job.id()}, {"rank", std::to_string(rank.rank())}}, rank.straggler_ratio());
   }
 }

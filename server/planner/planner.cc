@@ -250,17 +250,17 @@ absl::StatusOr<Choice> ChooseOn(const v1::JobSpec& job, const Workers& workers) 
 absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
   const v1::Plan even = ResolvePlan(job, workers.count);
   if (job.parallel().degree() == 0 && even.degree() < job.parallel().min_degree()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parallel.min_degree: found ", job.parallel().min_degree(), ", expected at most ",
-                     even.degree(), ": ", workers.count, " workers are registered"));
+    return absl::FailedPreconditionError(absl::StrCat("parallel.min_degree: found ",
+                                                      job.parallel().min_degree(), ", expected at most ",
+                                                      even.degree(), ", by ", workers.limit));
   }
   if (RanksOf(even) > workers.count) {
     const bool rings = RingsOf(even) > 1;
-    return absl::FailedPreconditionError(absl::StrCat(
-        rings ? "parallel.rings: found " : "parallel.degree: found ",
-        rings ? absl::StrCat(RingsOf(even), " rings of ", even.degree(), " ranks")
-              : absl::StrCat(even.degree()),
-        ", expected at most ", workers.count, rings ? " ranks" : "", ", the number of registered workers"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(rings ? "parallel.rings: found " : "parallel.degree: found ",
+                     rings ? absl::StrCat(RingsOf(even), " rings of ", even.degree(), " ranks")
+                           : absl::StrCat(even.degree()),
+                     ", expected at most ", workers.count, rings ? " ranks" : "", ", ", workers.limit));
   }
   bool simulated = workers.profile.has_value();
   if (simulated) {

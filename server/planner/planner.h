@@ -53,8 +53,9 @@ struct Workers {
   int count = 0;
   /// What they have in common: complete and valid, but for a node_link that nobody has measured. nullopt: not known.
   std::optional<v1::DeviceProfile> profile = {};
-  int profiled = 0;                        // workers of whom it speaks
-  std::vector<int64_t> memory_bytes = {};  // of those who said, most first
+  int profiled = 0;                                        // workers of whom it speaks
+  std::vector<int64_t> memory_bytes = {};                  // of those who said, most first
+  const char* limit = "the number of registered workers";  // what bounds the count
 };
 
 /// The plan of a submitted job. With a profile ChoosePlan's, and its errors; without one, or where simulating all

@@ -65,6 +65,7 @@ class Round {
  private:
   struct Quota {
     int64_t limit, held = 0;
+    const std::string* waits = nullptr;  // the first job that needs more of it than is left
   };
   struct Keeper {
     const std::string* job;
@@ -122,13 +123,17 @@ std::string Round::Obstacle(const WaitingJob& job) {
   if (needs > picture_.alive)
     return absl::StrCat("needs ", Count(needs, "worker"), ", ", State(picture_.alive, "there"),
                         picture_.drained > 0 ? absl::StrCat(", ", picture_.drained, " drained") : "");
-  const Quota* const quota = QuotaOf(job.quota);
+  Quota* const quota = QuotaOf(job.quota);
   if (quota != nullptr && needs > quota->limit)
     return absl::StrCat("needs ", Count(needs, "worker"), ", namespace ", job.quota, " may hold ",
                         quota->limit, " at once");
-  if (quota != nullptr && quota->held + needs > quota->limit)
+  if (quota != nullptr && quota->waits != nullptr)
+    return absl::StrCat("waits behind job ", *quota->waits, ", for namespace ", job.quota, "'s quota");
+  if (quota != nullptr && quota->held + needs > quota->limit) {
+    quota->waits = &job.id;  // or small ones would pass it for ever
     return absl::StrCat("namespace ", job.quota, " may hold ", Count(quota->limit, "worker"),
                         " at once: ", State(quota->held, "held"), ", it needs ", needs);
+  }
   const auto folder = job.folder.empty() ? folders_.end() : folders_.find(job.folder);
   if (folder == folders_.end()) return "";
   const auto& [keeper, writes] = folder->second;

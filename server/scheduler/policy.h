@@ -7,7 +7,7 @@
 // the time at which enough workers are expected to be free, or takes none of those that will be needed then (EASY
 // backfilling; Lifka 1995). Where that time is not known nobody passes. A job that cannot start whoever finishes (more
 // workers than are there, its namespace's quota, its checkpoint folder in use, not yet after a fault) has no reservation
-// and keeps nobody waiting.
+// and keeps nobody waiting; only, while one waits for its namespace's quota, no later one takes of that.
 //
 // A ring goes to one machine where one has room, the one with least room to spare; otherwise to as few as possible, its
 // ranks on a machine side by side, so that it crosses between machines as rarely as it can.

@@ -57,7 +57,10 @@ v1::ToWorker StartCommand(const v1::JobStatus& status, int rank) {
   *start.mutable_start()->mutable_job() = status.job();
   *start.mutable_start()->mutable_plan() = status.plan();
   // What it has saved itself comes before what its first attempt was told to begin from.
-  if (status.saved()) start.mutable_start()->mutable_job()->mutable_checkpoint()->set_resume("auto");
+  if (status.saved()) {
+    start.mutable_start()->mutable_job()->mutable_checkpoint()->set_resume("auto");
+    start.mutable_start()->set_saved_step(status.checkpoint_step());
+  }
   start.mutable_start()->set_rank(rank);
   start.mutable_start()->set_attempt(status.attempt());
   return message;

@@ -121,13 +121,14 @@ TEST(Recovery, AFullDiskStopsCheckpointsAndNotTraining) {
   if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     GTEST_SKIP() << "no file systems of its own are allowed here";
   testing::TempFolder disk;
-  ASSERT_EQ(mount("none", disk.path().c_str(), "tmpfs", 0, "size=3m"), 0);
+  ASSERT_EQ(mount("none", disk.path().c_str(), "tmpfs", 0, "size=2m"), 0);
   {
     Cluster cluster(Quick());
     auto command =
-        Submit(cluster, 30, {"checkpoint.directory=" + disk.path() + "/saved", "checkpoint.keep=5"});
+        Submit(cluster, 30,
+               {"checkpoint.directory=" + disk.path() + "/saved", "checkpoint.keep=5", "max_restarts=0"});
     command.emplace_back("--watch");
-    const Subprocess::Exit full = cluster.Ctl(command);  // a checkpoint is 1.6 MB: the second finds no room
+    const Subprocess::Exit full = cluster.Ctl(command);  // a checkpoint is 1.3 MB: the second finds no room
     EXPECT_EQ(full.code, 1);
     EXPECT_THAT(full.out, HasSubstr("step 30/30"));
     EXPECT_THAT(cluster.JobField("small", "checkpoint_trouble"), HasSubstr("No space left on device"));
@@ -205,6 +206,15 @@ TEST(Recovery, LogsAndWatchesGoOnWhereTheyWereWhenTheCoordinatorIsBack) {
   ASSERT_NE(cluster.coordinator().ReadUntil("listening on"), "");
   const Subprocess::Exit kept = cluster.Ctl({"logs", "job", "-r", "0"});
   EXPECT_EQ(std::count(kept.out.begin(), kept.out.end(), '\n'), 3001);
+}
+
+TEST(Recovery, ACancelledJobLeavesNoUnfinishedCheckpoint) {
+  Cluster cluster(Quick());
+  ASSERT_EQ(cluster.Ctl(Submit(cluster, 100000, {"checkpoint.every_steps=1"})).code, 0);
+  AwaitStep(cluster, "1");
+  EXPECT_EQ(cluster.Ctl({"cancel", "small"}).code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(cluster.folder() + "/saved"))
+    EXPECT_EQ(entry.path().filename().string().find(".partial"), std::string::npos) << entry.path();
 }
 
 TEST(Recovery, AJobShrinksToTheWorkersThatAreLeft) {

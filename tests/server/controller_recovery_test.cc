@@ -41,6 +41,12 @@ class RecoveryTest : public ControllerTest {
     event.mutable_ended()->set_left(true);
     return event;
   }
+  /// Because a neighbour did.
+  static v1::WorkerEvent LeftByItself() {
+    v1::WorkerEvent event = Left();
+    event.mutable_ended()->set_left(false);
+    return event;
+  }
   /// What the controller has asked the planner for.
   struct Order {
     v1::JobSpec job;
@@ -210,15 +216,89 @@ TEST_F(RecoveryTest, StepsWhoseReportsWereLostAreFilledInFromTheCheckpoint) {
   EXPECT_THAT(CurveOf(id), ElementsAre(3, 4, 5, 6));
 }
 
+TEST_F(RecoveryTest, AJobThatWentOnFromAnothersCheckpointKeepsItsOwnStepsOnly) {
+  auto workers = Workers(1);
+  const std::string id = Running(workers);
+  Die(workers, id + "/1");  // before it could say where it began
+  Pass(seconds(1), workers);
+  Start(workers, id + "/2");
+  ASSERT_THAT(Say(workers[0], Noted(v1::CheckpointNote::RESUMED, 2), id + "/2", 0), IsOk());
+  v1::WorkerEvent history = Noted(v1::CheckpointNote::HISTORY, 0);
+  for (int step = 1; step <= 2; ++step) history.mutable_checkpoint()->add_history()->set_step(step);
+  ASSERT_THAT(Say(workers[0], history, id + "/2", 0), IsOk());
+  Steps(workers, id + "/2", 3);
+  EXPECT_THAT(CurveOf(id), ElementsAre(3));
+}
+
+TEST_F(RecoveryTest, AStepThatIsRepeatedIsNotLostWithTheCoordinator) {
+  auto workers = Workers(2);
+  const std::string id = Running(workers);
+  for (int step = 1; step <= 5; ++step) Steps(workers, id + "/1", step);
+  ASSERT_THAT(Say(workers[0], Noted(v1::CheckpointNote::SAVED, 2), id + "/1", 0), IsOk());
+  Die(workers, id + "/1");
+  Pass(seconds(1), workers);
+  Start(workers, id + "/2");
+  ASSERT_THAT(Say(workers[0], Noted(v1::CheckpointNote::RESUMED, 2), id + "/2", 0), IsOk());
+  ASSERT_THAT(Say(workers[0], Step(0, 3), id + "/2", 0), IsOk());
+  ASSERT_THAT(Say(workers[0], Step(0, 4), id + "/2", 0), IsOk());
+  Restart();
+  for (int r = 0; r < 2; ++r) ASSERT_THAT(Connect(workers[r], {{id + "/2", r}}), IsOk());
+  ASSERT_THAT(Say(workers[1], Step(1, 3), id + "/2", 1), IsOk());
+  EXPECT_THAT(CurveOf(id), ElementsAre(1, 2, 3));
+  Restart();
+  for (int r = 0; r < 2; ++r) ASSERT_THAT(Connect(workers[r], {{id + "/2", r}}), IsOk());
+  ASSERT_THAT(Say(workers[1], Step(1, 4), id + "/2", 1), IsOk());
+  EXPECT_THAT(CurveOf(id), ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(RecoveryTest, TheJobThatEndsLastIsKeptHoweverLongAgoItWasSubmitted) {
+  config_.finished_jobs_kept = 1;
+  auto workers = Workers(2);
+  const std::string slow = Submit(1, "slow").id(), quick = Submit(1, "quick").id();
+  ASSERT_THAT(Say(workers[1], Ended(true), quick + "/1", 0), IsOk());
+  clock_.Advance(seconds(1));
+  ASSERT_THAT(Say(workers[0], Ended(true), slow + "/1", 0), IsOk());
+  EXPECT_EQ(State(slow), v1::JobStatus::SUCCEEDED);
+  EXPECT_THAT(jobs_.Get(quick), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(RecoveryTest, AnEvictionThatWasNotHeardIsSaidAgain) {
+  auto workers = Workers(1);
+  const std::string id = Submit(1).id();
+  controller_.Disconnected(workers[0].session);
+  v1::DrainWorkerRequest drain;
+  drain.set_worker("cpu-0");
+  drain.set_evict(true);
+  ASSERT_THAT(controller_.Drain(drain), IsOk());
+  ASSERT_THAT(Connect(workers[0], {{id + "/1", 0}}), IsOk());
+  EXPECT_THAT(Got(workers[0], v1::ToWorker::kInterrupt), SizeIs(1));
+}
+
 TEST_F(RecoveryTest, AWorkerThatLeavesInterruptsItsJobAtNoCost) {
   auto workers = Workers(2);
   const std::string id = Running(workers, /*max_restarts=*/0);
   ASSERT_THAT(Say(workers[0], Left(), id + "/1", 0), IsOk());
   EXPECT_THAT(Got(workers[1], v1::ToWorker::kStop), IsEmpty());  // it leaves by itself
-  ASSERT_THAT(Say(workers[1], Left(), id + "/1", 1), IsOk());
+  ASSERT_THAT(Say(workers[1], LeftByItself(), id + "/1", 1), IsOk());
+  EXPECT_EQ(Reason(id), "needs 2 workers, 1 of 2 is free");  // the one that goes takes no more ranks
+  v1::FromWorker leave;
+  leave.mutable_leave();
+  ASSERT_THAT(controller_.Receive(workers[0].session, leave), IsOk());
+  ASSERT_THAT(Connect(workers[0]), IsOk());
   EXPECT_EQ(jobs_.Get(id)->attempt(), id + "/2");  // at once
   EXPECT_EQ(jobs_.Get(id)->fruitless_restarts(), 0);
   EXPECT_THAT(Events(id, v1::JobEvent::REQUEUED), SizeIs(1));
+}
+
+TEST_F(RecoveryTest, ARankThatIsStillStartingWhenItsWorkerLeavesCostsNothing) {
+  auto workers = Workers(2);
+  const std::string id = Running(workers, /*max_restarts=*/0);
+  v1::FromWorker leave;
+  leave.mutable_leave();
+  ASSERT_THAT(controller_.Receive(workers[1].session, leave), IsOk());
+  ASSERT_THAT(Say(workers[0], Ended(false, "killed by signal 2", true), id + "/1", 0), IsOk());
+  EXPECT_EQ(State(id), v1::JobStatus::QUEUED);
+  EXPECT_THAT(Events(id, v1::JobEvent::REQUEUED), ElementsAre(HasSubstr("worker cpu-1 has left")));
 }
 
 TEST_F(RecoveryTest, AnAttemptThatStandsStillIsEndedAndSaysWhere) {

@@ -211,7 +211,7 @@ TEST_F(ControllerTest, LetsAWorkerLeave) {
   v1::FromWorker leave;
   leave.mutable_leave();
   ASSERT_THAT(controller_.Receive(workers[0].session, leave), IsOk());
-  EXPECT_EQ(State(job.id()), v1::JobStatus::FAILED);
+  EXPECT_EQ(State(job.id()), v1::JobStatus::QUEUED);  // interrupted: it goes on elsewhere
   EXPECT_THAT(workers_.List(), IsEmpty());
 }
 

@@ -142,18 +142,31 @@ void Simulation::Apply(const Decisions& decisions) {
 }
 
 /// Keeps account of what the first that waits may count on. One ahead of it that could not start before, or has come
-/// since, may take its place: then it may count on nothing any more.
+/// since, may take its place, or have its namespace's quota first: then it may count on nothing any more.
 void Simulation::Promise(const Decisions& decisions) {
   std::vector<Life*> ahead;
   Life* head = nullptr;
   for (const Decisions::Start& start : decisions.start) ahead.push_back(&Named(start.job));
+  std::vector<const Life*> short_of_quota;
   for (const Decisions::Wait& wait : decisions.wait) {
+    if (wait.reason.find(" held, it needs ") != std::string::npos) short_of_quota.push_back(&Named(wait.job));
     if (wait.reason.find(" free") == std::string::npos) continue;
     ASSERT_EQ(head, nullptr) << wait.job << " is a second head";
     ahead.push_back(head = &Named(wait.job));
   }
+  for (const Decisions::Start& start : decisions.start) {
+    for (const Life* waits : short_of_quota) {
+      const Life& life = Named(start.job);
+      ASSERT_FALSE(life.job.quota == waits->job.quota && IsAhead(*waits, life))
+          << life.job.id << " takes of the quota that " << waits->job.id << " waits for";
+    }
+  }
   for (Life& life : lives_) {
     if (!life.promised || life.began) continue;
+    for (const Life* waits : short_of_quota) {
+      if (waits->job.quota == life.job.quota && IsAhead(*waits, life)) life.promised.reset();
+    }
+    if (!life.promised) continue;
     for (const Life* other : ahead) {
       if (!IsAhead(*other, life)) continue;
       ASSERT_FALSE(plain_) << "job " << life.job.id << " was the first that waits";

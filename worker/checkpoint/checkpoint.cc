@@ -129,9 +129,9 @@ absl::Status CheckClaim(FileSystem& files, const std::string& directory, const s
   const std::string path = absl::StrCat(directory, "/", kOwner);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<FileBytes> owner, files.Read(path));
   if (owner->bytes() == run) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(directory, ": ", std::string(owner->bytes()),
-                                         " writes here now, no longer ", run,
-                                         "; give every job a checkpoint.directory of its own"));
+  return absl::FailedPreconditionError(absl::StrCat(directory, ": ", std::string(owner->bytes()),
+                                                    " writes here now, no longer ", run,
+                                                    "; give every job a checkpoint.directory of its own"));
 }
 
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,

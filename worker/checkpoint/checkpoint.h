@@ -51,7 +51,7 @@ std::string PartialFolder(const std::string& directory, int step, const std::str
 
 /// From now on `run` is the one that writes into `directory`, which is made if it is not there.
 absl::Status ClaimCheckpoints(FileSystem& files, const std::string& directory, const std::string& run);
-/// Aborted, naming the other: `run` no longer is.
+/// FailedPrecondition, naming the other: `run` no longer is.
 absl::Status CheckClaim(FileSystem& files, const std::string& directory, const std::string& run);
 
 /// Writes the shard of `rank` of `ranks` into the partial folder, which must be there.
@@ -70,7 +70,7 @@ struct DataOrder {
 };
 
 /// Makes a checkpoint of the shards that all `ranks` have written into the partial folder of `run`; on an error nothing of
-/// it stays. Aborted: see CheckClaim.
+/// it stays. FailedPrecondition: see CheckClaim.
 absl::Status CommitCheckpoint(FileSystem& files, const std::string& directory, int step,
                               const std::string& run, int ranks, const DataOrder& order,
                               const v1::JobSpec& job, const v1::Plan& plan);

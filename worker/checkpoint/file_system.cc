@@ -68,8 +68,10 @@ class PosixFileSystem final : public FileSystem {
     return std::make_unique<PosixWriter>(fd, path);
   }
   absl::StatusOr<std::unique_ptr<FileBytes>> Read(const std::string& path) override {
-    METP_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-    return std::make_unique<MappedBytes>(std::move(file));
+    absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+    if (file.ok()) return std::make_unique<MappedBytes>(*std::move(file));
+    if (absl::IsNotFound(file.status())) return file.status();
+    return absl::UnavailableError(file.status().message());  // here and now: says nothing of the file
   }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
     std::vector<std::string> names;

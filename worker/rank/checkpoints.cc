@@ -52,12 +52,14 @@ class Snapshot final : public SliceSource {
 }  // namespace
 
 Checkpoints::Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings,
-                         const Dataset& dataset, std::function<void(const v1::CheckpointNote&)> tell)
+                         const Dataset& dataset, std::function<void(const v1::CheckpointNote&)> tell,
+                         Unfinished* unfinished)
     : files_(files),
       start_(start),
       rings_(rings),
       dataset_(dataset),
       tell_(std::move(tell)),
+      unfinished_(unfinished),
       ranks_(RanksOf(start.plan())) {}
 
 Checkpoints::~Checkpoints() {
@@ -101,14 +103,16 @@ absl::StatusOr<int> Checkpoints::Choose(const ParameterLayout& layout) {
   if (!start_.job().has_checkpoint()) return 0;
   const std::string& directory = start_.job().checkpoint().directory();
   TellOnce(v1::CheckpointNote::WAITING, 0, "reading checkpoints");
+  // First of all, so that an earlier run which nobody could stop adds and removes nothing while this one looks.
+  absl::Status owned = start_.rank() == 0 ? Own() : absl::OkStatus();
+  double unused = 0, nothing = 0;
+  METP_RETURN_IF_ERROR(Sum(unused, nothing));
   METP_ASSIGN_OR_RETURN(const int step, Search(layout));
   if (start_.rank() == 0) {
     const absl::Status aside = SetLaterAside(files_, directory, step);
-    // They would be taken for newer than what this run writes. A folder that is not there yet is made when it is needed.
-    if (!aside.ok()) return aside;
-    absl::Status owned = Own();
+    if (!aside.ok()) return aside;  // they would be taken for newer than what this run writes
     if (owned.ok()) owned = RemoveUnfinished(files_, directory);
-    if (!owned.ok()) GiveUp(step, owned);
+    if (!owned.ok()) Tell(v1::CheckpointNote::FAILED, 0, std::string(owned.message()));
   }
   return step;
 }
@@ -120,7 +124,12 @@ absl::StatusOr<int> Checkpoints::Search(const ParameterLayout& layout) {
   std::vector<int> steps;
   if (automatic) {
     METP_ASSIGN_OR_RETURN(steps, CommonSteps());
-    if (steps.empty()) return 0;
+    if (steps.empty() && start_.saved_step() == 0) return 0;
+    if (steps.empty()) {
+      return absl::UnavailableError(absl::StrCat(
+          "checkpoint.directory: ", spec.directory(), ": found no checkpoint, expected the one of step ",
+          start_.saved_step(), ", which this job has written; is the folder there?"));
+    }
   }
   const std::vector<ArenaSlice> places = layout.Slices({0, layout.matrix_size()}, /*vectors=*/true);
   std::vector<TensorSlice> slices;
@@ -159,7 +168,7 @@ absl::StatusOr<std::vector<int>> Checkpoints::CommonSteps() {
   double sum = newest, squares = newest * newest;
   METP_RETURN_IF_ERROR(Sum(sum, squares));
   if (squares * ranks_ == sum * sum) return steps;  // exact in doubles: all have the same
-  return absl::FailedPreconditionError(
+  return absl::UnavailableError(
       absl::StrCat("checkpoint.directory: ", directory,
                    ": ranks do not see the same checkpoints; here the newest is of step ", newest,
                    "; expected a folder that all share"));
@@ -247,7 +256,8 @@ absl::StatusOr<bool> Checkpoints::Begin(int step, const Parameters& parameters) 
   }
   if (made.ok() && start_.rank() == 0) {
     made = Own();
-    if (absl::IsAborted(made)) return made;
+    if (absl::IsFailedPrecondition(made)) return made;
+    if (unfinished_ != nullptr) unfinished_->Set(folder);
     if (made.ok()) made = files_.Remove(folder);
     if (made.ok()) made = files_.MakeFolder(folder);
   }
@@ -316,7 +326,8 @@ absl::Status Checkpoints::FinishCommit(bool wait) {
   if (committing_ == nullptr || !(wait || committing_->done)) return absl::OkStatus();
   committing_->thread.join();
   const std::unique_ptr<Writing> commit = std::move(committing_);
-  if (absl::IsAborted(commit->status)) return commit->status;
+  if (unfinished_ != nullptr) unfinished_->Set("");
+  if (absl::IsFailedPrecondition(commit->status)) return commit->status;
   if (!commit->status.ok()) {
     GiveUp(commit->step, commit->status);
     return absl::OkStatus();

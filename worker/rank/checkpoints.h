@@ -26,23 +26,24 @@ namespace metp {
 class Checkpoints {
  public:
   /// `tell` takes what becomes of checkpoints: from rank 0 what all have in common, from every rank its own troubles.
-  /// `start`'s job has a checkpoint section, or nothing is ever done. All must outlive this.
+  /// `start`'s job has a checkpoint section, or nothing is ever done. `unfinished` hears from rank 0 of the folder that is being
+  /// written. All must outlive this.
   Checkpoints(FileSystem& files, const v1::RankStart& start, const RankRings& rings, const Dataset& dataset,
-              std::function<void(const v1::CheckpointNote&)> tell);
+              std::function<void(const v1::CheckpointNote&)> tell, Unfinished* unfinished = nullptr);
   /// Waits for the thread; what it wrote and nobody completed stays as an unfinished folder.
   ~Checkpoints();
 
   /// Chooses what to go on from, before anything is allocated; 0: there is none. Broken ones are passed over, and said so;
   /// whatever is of a later step is set aside. DataLoss: there are some, and none is whole: only the user may decide to
-  /// begin anew. FailedPrecondition also where ranks do not see the same ones.
+  /// begin anew. Unavailable: ranks do not see the same ones, or not the one that an earlier attempt has written.
   /// FailedPrecondition: it is of another model or another order of the data, naming both sides; NotFound or DataLoss: the
   /// one that the job names is not there, or broken.
   absl::StatusOr<int> Choose(const ParameterLayout& layout);
   /// The state that was chosen.
   absl::Status Load(Parameters& parameters);
 
-  /// After every step, with its report; `last`: of this run, and nothing is left to be written when it returns. Seconds that training stood
-  /// still. An error of the ring; or Aborted: another run has taken the directory over.
+  /// After every step, with its report; `last`: of this run, and nothing is left to be written when it returns. Seconds that
+  /// training stood still. An error of the ring; or FailedPrecondition: another run has taken the directory over.
   absl::StatusOr<double> AfterStep(const v1::StepReport& report, bool last, const Parameters& parameters);
   /// Of the newest checkpoint that this rank had a part in; OK: it is written, or being written.
   const absl::Status& last_failure() const { return last_failure_; }
@@ -75,8 +76,8 @@ class Checkpoints {
   void TellHistory();
   /// Rank 0 claims the directory, or sees that it is still this run's.
   absl::Status Own();
-  /// Rank 0 commits what all have written, on a thread of its own; when that is done, or `wait`, it is told. Aborted: another
-  /// run has taken the directory over.
+  /// Rank 0 commits what all have written, on a thread of its own; when that is done, or `wait`, it is told.
+  /// FailedPrecondition: another run has taken the directory over.
   void BeginCommit(std::unique_ptr<Writing> written);
   absl::Status FinishCommit(bool wait);
   void Tell(v1::CheckpointNote::Kind kind, int step, const std::string& text, double seconds = 0);
@@ -89,6 +90,7 @@ class Checkpoints {
   const RankRings& rings_;
   const Dataset& dataset_;
   const std::function<void(const v1::CheckpointNote&)> tell_;
+  Unfinished* const unfinished_;
   const int ranks_;
   std::unique_ptr<CheckpointReader> chosen_;
   std::unique_ptr<Writing> writing_, committing_;

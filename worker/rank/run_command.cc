@@ -121,7 +121,7 @@ int RunCommand(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   LeaveWish leave;
-  const SignalThread signals([&] { leave.Ask(); }, [] {});
+  const SignalThread signals([&] { leave.Ask(); }, [] {}, [] { DieOf(SIGINT); });
   return Run(arguments, leave);
 }
 

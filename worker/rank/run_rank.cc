@@ -24,6 +24,7 @@ absl::Status Barrier(const RankRings& rings) {
 std::string Sentence(const v1::CheckpointNote& note) {
   switch (note.kind()) {
     case v1::CheckpointNote::FAILED:
+      if (note.step() == 0) return absl::StrCat("checkpoints: ", note.text());
       return absl::StrCat("checkpoint of step ", note.step(), ": ", note.text());
     case v1::CheckpointNote::RESUMED:
       return absl::StrCat("going on from ", note.text());
@@ -79,11 +80,14 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
                                        const Dataset& dataset, const RankHooks& hooks) {
   // Goes after the rings have been aborted: it may wait for a disk.
-  Checkpoints checkpoints(RealFileSystem(), start, rings, dataset, [&](const v1::CheckpointNote& note) {
-    if (const std::string text = Sentence(note); !text.empty())
-      std::cerr << "rank " << start.rank() << ": " << text << std::endl;
-    if (hooks.on_checkpoint) hooks.on_checkpoint(note);
-  });
+  Checkpoints checkpoints(
+      RealFileSystem(), start, rings, dataset,
+      [&](const v1::CheckpointNote& note) {
+        if (const std::string text = Sentence(note); !text.empty())
+          std::cerr << "rank " << start.rank() << ": " << text << std::endl;
+        if (hooks.on_checkpoint) hooks.on_checkpoint(note);
+      },
+      hooks.unfinished);
   absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
   try {
     result = Train(start, rings, dataset, checkpoints, hooks);

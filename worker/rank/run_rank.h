@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <limits>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "metp/v1/rank.pb.h"
+#include "proto/support/mutex.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
 #include "worker/telemetry/whereabouts.h"
@@ -27,6 +29,24 @@ struct RankRings {
 /// Called with each step's report, on the rank's compute thread.
 using OnStep = std::function<void(const v1::StepReport&)>;
 
+/// The folder of a checkpoint that is not complete yet. Thread-safe.
+class Unfinished {
+ public:
+  void Set(const std::string& folder) METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    folder_ = folder;
+  }
+  /// Empty: there is none.
+  std::string folder() const METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return folder_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string folder_ METP_GUARDED_BY(mutex_);
+};
+
 /// What binds a rank to those who watch over it. The functions run on its compute thread.
 struct RankHooks {
   OnStep on_step;
@@ -36,6 +56,8 @@ struct RankHooks {
   /// True: this rank is to leave after the step in hand, and all others with it, with a checkpoint.
   std::function<bool()> asked_to_leave = {};
   Whereabouts* where = nullptr;
+  /// Kept up to date: what this rank must not leave behind when it is ended from outside.
+  Unfinished* unfinished = nullptr;
 };
 
 /// Trains all steps, or until a rank is asked to leave. Returns what the rank reports at the end, its code 0; otherwise the

@@ -123,6 +123,7 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
 std::string RunSummary(const Json& report) {
   std::string out;
   const bool simulated = report.contains("simulated_on");
+  if (!simulated && report.at("losses").empty()) return "nothing was left to do: all steps are done\n";
   if (simulated) {
     out = absl::StrFormat("simulated on %s: %.2f s a step", report.at("simulated_on").get<std::string>(),
                           report.at("step_seconds").front().get<double>());

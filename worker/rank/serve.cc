@@ -4,10 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <iostream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/status_macros.h"
+#include "worker/checkpoint/file_system.h"
 #include "worker/model/plan.h"
 #include "worker/rank/link_probe.h"
 #include "worker/rank/rendezvous.h"
@@ -35,13 +38,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int size, const 
 struct State {
   std::atomic<bool> training = false, asked_to_leave = false;
   Whereabouts where;
+  Unfinished unfinished;
 };
 
 absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
   METP_ASSIGN_OR_RETURN(const v1::RankStart start, link.AwaitStart(kStartTimeout));
   const auto dataset = Dataset::Open(start.job());
   if (!dataset.ok()) {
-    return absl::Status(dataset.status().code(), absl::StrCat("data.source: ", dataset.status().message()));
+    // What an earlier attempt has read may be out of sight for a while.
+    const bool again = !absl::EndsWith(start.attempt(), "/1") && absl::IsNotFound(dataset.status());
+    return absl::Status(again ? absl::StatusCode::kUnavailable : dataset.status().code(),
+                        absl::StrCat("data.source: ", dataset.status().message()));
   }
   ChannelRendezvous rendezvous(link);
   const int p = start.plan().degree(), rings = RingsOf(start.plan());
@@ -74,6 +81,7 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
   hooks.on_training = [&] { state.training = true; };
   hooks.asked_to_leave = [&] { return state.asked_to_leave.load(); };
   hooks.where = &state.where;
+  hooks.unfinished = &state.unfinished;
   return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, hooks);
 }
 
@@ -84,6 +92,13 @@ void Leave(RankLink& link, State& state) {
   v1::FromRank last;
   last.mutable_result()->set_interrupted(true);
   _exit(link.Send(last).ok() ? 0 : 1);
+}
+
+/// SIGINT. What other ranks are writing there ends with them.
+void TidyUpAndDie(const Unfinished& unfinished) {
+  if (const std::string folder = unfinished.folder(); !folder.empty())
+    RealFileSystem().Remove(folder).IgnoreError();
+  DieOf(SIGINT);
 }
 
 /// SIGQUIT. Not by iostreams: their locks may be held by whoever hangs.
@@ -111,7 +126,8 @@ int ServeCommand(int argc, char** argv) {
     std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
     _exit(1);
   });
-  const SignalThread signals([&] { Leave(link, state); }, [&] { SayWhere(state); });
+  const SignalThread signals([&] { Leave(link, state); }, [&] { SayWhere(state); },
+                             [&] { TidyUpAndDie(state.unfinished); });
   v1::FromRank hello;
   hello.mutable_hello()->set_pid(getpid());
   hello.mutable_hello()->set_version(METP_VERSION);

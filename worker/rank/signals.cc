@@ -18,6 +18,7 @@ sigset_t RankSignals() {
   sigemptyset(&mask);
   sigaddset(&mask, SIGTERM);
   sigaddset(&mask, SIGQUIT);
+  sigaddset(&mask, SIGINT);
   return mask;
 }
 
@@ -28,13 +29,23 @@ void BlockRankSignals() {
   pthread_sigmask(SIG_BLOCK, &mask, nullptr);
 }
 
-SignalThread::SignalThread(std::function<void()> on_term, std::function<void()> on_quit)
-    : on_term_(std::move(on_term)), on_quit_(std::move(on_quit)) {
+SignalThread::SignalThread(std::function<void()> on_term, std::function<void()> on_quit,
+                           std::function<void()> on_int)
+    : on_term_(std::move(on_term)), on_quit_(std::move(on_quit)), on_int_(std::move(on_int)) {
   BlockRankSignals();
   const sigset_t mask = RankSignals();
   signals_ = Descriptor(signalfd(-1, &mask, SFD_CLOEXEC));
   stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   thread_ = std::thread([this] { Run(); });
+}
+
+void DieOf(int signal) {
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, signal);
+  std::signal(signal, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+  std::raise(signal);
 }
 
 SignalThread::~SignalThread() {
@@ -50,7 +61,7 @@ void SignalThread::Run() {
     if (fds[1].revents != 0) return;
     signalfd_siginfo signal = {};
     if (read(signals_.get(), &signal, sizeof signal) != sizeof signal) continue;
-    (signal.ssi_signo == SIGTERM ? on_term_ : on_quit_)();
+    (signal.ssi_signo == SIGTERM ? on_term_ : signal.ssi_signo == SIGQUIT ? on_quit_ : on_int_)();
   }
 }
 

@@ -50,7 +50,7 @@ TEST(GlooCommunicator, OfOneRankNeedsNobody) {
 TEST(GlooCommunicator, RefusesAnAddressThatIsNotItsOwn) {
   LocalRendezvous rendezvous;
   const absl::Status status = MakeGlooCommunicator(0, 2, "203.0.113.1", rendezvous).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  EXPECT_EQ(status.code(), Code::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("203.0.113.1"));
 }
 

@@ -62,6 +62,7 @@ class CheckpointsTest : public ::testing::Test {
       if (rank == 1 && !elsewhere_.empty())
         start.mutable_job()->mutable_checkpoint()->set_directory(elsewhere_);
       start.set_attempt("small/1");
+      start.set_saved_step(saved_step_);
       RankHooks hooks;
       hooks.on_checkpoint = [&](const v1::CheckpointNote& note) {
         const std::lock_guard lock(mutex_);
@@ -111,6 +112,7 @@ class CheckpointsTest : public ::testing::Test {
   }
   TempFolder folder_;
   std::string elsewhere_;  // rank 1's folder, where it is not everybody's
+  int saved_step_ = 0;     // what ranks are told that there is
   int leaver_ = -1, leave_in_step_ = 0;
   std::atomic<int> interrupted_ = 0;
   std::function<void(const v1::StepReport&)> on_step_;
@@ -173,12 +175,21 @@ TEST_F(CheckpointsTest, ARunWhoseFolderAnotherHasTakenStops) {
   };
   const Result result = Run({"parallel.degree=2"});
   EXPECT_LT(result.losses.size(), 8u);
-  EXPECT_THAT(result.ends[0], StatusIs(absl::StatusCode::kAborted,
+  EXPECT_THAT(result.ends[0], StatusIs(absl::StatusCode::kFailedPrecondition,
                                        HasSubstr("other-7/1 writes here now, no longer small/1")));
   EXPECT_FALSE(result.ends[1].ok());
   // The one of step 2 may have been complete before.
   EXPECT_THAT(Folders(),
               ::testing::AnyOf(std::vector<std::string>{}, std::vector<std::string>{"step-00000002"}));
+}
+
+TEST_F(CheckpointsTest, ARunWhoseCheckpointsAreOutOfSightDoesNotBeginAnew) {
+  saved_step_ = 4;
+  const Result result = Run({"parallel.degree=2"});
+  EXPECT_TRUE(result.losses.empty());
+  for (const absl::Status& end : result.ends) EXPECT_THAT(end, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(std::string(result.ends[0].message()),
+              HasSubstr("found no checkpoint, expected the one of step 4"));
 }
 
 TEST_F(CheckpointsTest, WhatOthersLeftUnfinishedIsRemovedAtTheStart) {

@@ -39,9 +39,8 @@ absl::StatusOr<std::unique_ptr<GlooNeighbours>> GlooNeighbours::Connect(int rank
       context->createPair(peer);
     }
   } catch (const std::exception& e) {
-    return absl::UnavailableError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ",
-                                                   e.what(),
-                                                   "; give a local address that the neighbours can reach"));
+    return absl::UnavailableError(absl::StrCat("rank ", rank, " cannot listen on ", address, ": ", e.what(),
+                                               "; give a local address that the neighbours can reach"));
   }
 
   for (int peer : self->peers()) {

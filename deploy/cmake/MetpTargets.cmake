@@ -45,7 +45,7 @@ endfunction()
 # metp_test(NAME SOURCES a_test.cc ... DEPS ... [TIMEOUT seconds] [LABELS label] [SERIAL]):
 # build/bin/NAME_test; every case becomes a ctest entry Suite.Case. Tests find data through METP_SOURCE_DIR and programs
 # through METP_BINARY_DIR (both compile definitions). Labels: `long` (run by tests/run.sh --long only), `release_only` (not
-# under sanitizers), and `services-long`.
+# under sanitizers), and with `services` (below) `services-long` and `services-release_only`.
 # `services`: starts programs that link gRPC. Under thread sanitizer these and the tests that link gRPC themselves are left
 # out (its callbacks are reported falsely); the others, and the program that they may start, are the target
 # metp_thread_tests.

@@ -109,7 +109,7 @@ TEST_F(SqliteStoreTest, SaysThatARecordIsBroken) {
   EXPECT_THAT((*store)->Load(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a record cannot be read")));
 }
 
-/// Twelve changes, each of a record, a step and a worker at once, the store closed and opened again half way; returns how
+/// Twelve changes, each of a record, a step, a worker, a line and what was taken at once, the store closed and opened again half way; returns how
 /// many were acknowledged.
 int RunChanges(const std::string& vfs) {
   int acknowledged = 0;
@@ -122,11 +122,12 @@ int RunChanges(const std::string& vfs) {
       worker.set_name("cpu-0");
       worker.set_pid(number);
       const std::string reason = std::to_string(number) + std::string(3000, ' ');  // over several pages
-      if (!(*store)
-               ->Write(
-                   {.jobs = {Record("a", 1, reason)}, .steps = {Step("a", number, 0.5)}, .workers = {worker}})
-               .ok())
-        return acknowledged;
+      const StoreChange change = {.jobs = {Record("a", 1, reason)},
+                                  .steps = {Step("a", number, 0.5)},
+                                  .workers = {worker},
+                                  .output = {{"a", 0, {Line(number - 1, reason)}}},
+                                  .taken = {{"cpu-0", "i", number}}};
+      if (!(*store)->Write(change).ok()) return acknowledged;
       ++acknowledged;
     }
   }
@@ -155,6 +156,8 @@ TEST(SqliteCrash, AnywhereLeavesTheStateBeforeOrAfterAndNothingBetween) {
       if (found == 0) continue;
       ASSERT_EQ(state->jobs[0].steps.size(), static_cast<size_t>(found));
       ASSERT_EQ(state->workers[0].pid(), found);
+      ASSERT_EQ(state->jobs[0].output.size(), static_cast<size_t>(found));
+      ASSERT_EQ(state->taken[0].sequence, found);
       ASSERT_THAT((*store)->Write({.jobs = {Record("b", 2)}}), IsOk());  // and it goes on
     }
     if (survived) {

@@ -52,11 +52,20 @@ class CheckpointTest : public ::testing::Test {
                                  });
       if (absl::Status wrote = WriteShard(files, folder, rank, p * rings, source); !wrote.ok()) return wrote;
     }
+    if (absl::Status wrote = WriteHistory(files, folder, Steps(step)); !wrote.ok()) return wrote;
     const absl::Status made =
         CommitCheckpoint(files, kDirectory, step, kRun, p * rings, {3 * step, 7, 16, 1000}, job_, plan);
     return made.ok() ? RemoveOldCheckpoints(files, kDirectory, step, keep) : made;
   }
+  static std::vector<v1::StepPoint> Steps(int last) {
+    std::vector<v1::StepPoint> points(static_cast<size_t>(last));
+    for (int i = 0; i < last; ++i) points[static_cast<size_t>(i)].set_step(i + 1);
+    return points;
+  }
   void ExpectContent(const CheckpointReader& reader, int p, int generation) {
+    const std::vector<v1::StepPoint> history = reader.History();
+    ASSERT_EQ(history.size(), static_cast<size_t>(reader.step()));
+    EXPECT_EQ(history.back().step(), reader.step());
     for (int rank = 0; rank < p; ++rank) {
       ASSERT_THAT(reader.Check(Slices(p, rank), rank == 0), IsOk());
       for (const TensorSlice& slice : Slices(p, rank)) {

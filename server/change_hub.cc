@@ -39,6 +39,16 @@ void ChangeHub::Notify(const std::string& key) {
   for (const auto& notice : now) (*notice)();
 }
 
+void ChangeHub::Close() {
+  closed_ = true;
+  std::vector<std::shared_ptr<Notice>> all;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [key, notices] : notices_) all.insert(all.end(), notices.begin(), notices.end());
+  }
+  for (const auto& notice : all) (*notice)();
+}
+
 void ChangeHub::Remove(const std::string& key, const std::shared_ptr<Notice>& notice) {
   MutexLock lock(mutex_);
   const auto found = notices_.find(key);

@@ -4,6 +4,7 @@
 // reads what it has not seen yet, so a slow watcher costs no memory. Thread-safe; notices run on the
 // notifying thread and must not block.
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,10 +38,14 @@ class ChangeHub {
 
   [[nodiscard]] Subscription Subscribe(const std::string& key, Notice notice) METP_EXCLUDES(mutex_);
   void Notify(const std::string& key) METP_EXCLUDES(mutex_);
+  /// There will be nothing new any more: tells everybody, and those who subscribe later can ask.
+  void Close() METP_EXCLUDES(mutex_);
+  bool closed() const { return closed_; }
 
  private:
   void Remove(const std::string& key, const std::shared_ptr<Notice>& notice) METP_EXCLUDES(mutex_);
 
+  std::atomic<bool> closed_ = false;
   Mutex mutex_;
   std::map<std::string, std::vector<std::shared_ptr<Notice>>> notices_ METP_GUARDED_BY(mutex_);
 };

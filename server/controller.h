@@ -122,9 +122,22 @@ class Controller {
   /// A worker that was lost is back, and the rank is still its: it is not overdue, and those of its attempt on other lost
   /// workers get another lease to come back too.
   void BackAgain(const LiveRank& rank);
-  /// What a lost worker's ranks may be waited for: trains on, as its neighbours' steps show; or nobody of its attempt is
+  struct Overdue {
+    std::string worker, why;
+    Loss loss;
+    Clock::Time until = {};  // one that was lost is waited for till then in any case
+  };
+  /// What is known of an attempt whose ranks are overdue.
+  struct Sight {
+    int live = 0;            // ranks that are not gone
+    bool heard = false;      // of one of them at least
+    bool whole = false;      // all are there, as far as we know
+    bool elsewhere = false;  // it could run on other workers
+  };
+  std::map<std::string, Sight> Look(const std::vector<LiveRank>& live) const;
+  /// What a lost worker's ranks may be waited for: it trains on, as its neighbours' steps show; or nobody of its attempt is
   /// heard, so that the trouble may be on this side, and there is nowhere else to run it.
-  bool MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const;
+  bool MayTrainOn(const LiveRank& rank, const Overdue& overdue, const Sight& sight) const;
   void EndHangs();
   void Schedule();
   /// Jobs or workers have changed since the last look.
@@ -144,11 +157,6 @@ class Controller {
   const Clock& clock_;
   std::map<std::string, std::string> remembered_;  // hellos as the store has them, by name
   std::atomic<bool> store_refuses_ = false;
-  struct Overdue {
-    std::string worker, why;
-    Loss loss;
-    Clock::Time until = {};  // one that was lost is waited for till then in any case
-  };
   std::map<Registry::RankId, Overdue> overdue_;  // ends of ranks whose worker is gone, not written yet
   std::set<std::string> evicting_;               // drained workers whose ranks are to leave
   Scheduler scheduler_;

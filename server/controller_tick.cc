@@ -46,47 +46,54 @@ void Controller::RanksAreGone(const std::string& worker, const std::string& why,
   }
 }
 
-bool Controller::MayTrainOn(const LiveRank& rank, const std::vector<LiveRank>& live) const {
-  const Clock::Time now = clock_.Now();
-  const Overdue& overdue = overdue_.at({rank.attempt, rank.rank});
-  if (!overdue.loss.lost || rank.stop_sent) return false;
-  if (now < overdue.until) return true;
-  size_t ranks = 0;
-  bool heard = false;
-  for (const LiveRank& other : live) {
-    if (other.attempt != rank.attempt) continue;
-    ++ranks;
-    heard = heard || workers_.Ready(other.worker);
-  }
-  // Its neighbours' steps would have needed it.
-  if (heard) return hangs_.SteppedSince(rank.attempt, now - config_.lease);
-  if (!workers_.Knows(rank.worker)) return false;  // lost for too long
-  const absl::StatusOr<v1::JobStatus> status = jobs_.Get(rank.job);
-  if (!status.ok() || ranks < static_cast<size_t>(status->ranks_size())) return false;  // some have ended
+std::map<std::string, Controller::Sight> Controller::Look(const std::vector<LiveRank>& live) const {
+  std::map<std::string, Sight> sights;
   std::set<std::string> busy;
-  for (const LiveRank& other : live) busy.insert(other.worker);
+  for (const LiveRank& rank : live) {
+    busy.insert(rank.worker);
+    Sight& sight = sights[rank.attempt];
+    ++sight.live;
+    sight.heard = sight.heard || workers_.Ready(rank.worker);
+  }
   const std::vector<std::string> able = workers_.Schedulable();
   const auto free =
       std::count_if(able.begin(), able.end(), [&](const std::string& name) { return busy.count(name) == 0; });
-  return static_cast<size_t>(free) < ranks;
+  for (auto& [attempt, sight] : sights) {
+    if (sight.heard) continue;
+    const absl::StatusOr<v1::JobStatus> status = jobs_.Get(JobOfAttempt(attempt));
+    sight.whole = status.ok() && sight.live == status->ranks_size();
+    sight.elsewhere = free >= sight.live;
+  }
+  return sights;
+}
+
+bool Controller::MayTrainOn(const LiveRank& rank, const Overdue& overdue, const Sight& sight) const {
+  const Clock::Time now = clock_.Now();
+  if (!overdue.loss.lost || rank.stop_sent) return false;
+  if (now < overdue.until) return true;
+  // Its neighbours' steps would have needed it.
+  if (sight.heard) return hangs_.SteppedSince(rank.attempt, now - config_.lease);
+  return workers_.Knows(rank.worker) && sight.whole && !sight.elsewhere;
 }
 
 void Controller::EndOverdue() {
   if (overdue_.empty()) return;
   const std::vector<LiveRank> live = jobs_.LiveRanks();
-  std::set<Registry::RankId> there;
-  for (const LiveRank& rank : live) there.insert({rank.attempt, rank.rank});
-  std::erase_if(overdue_, [&](const auto& entry) { return there.count(entry.first) == 0; });
+  const std::map<std::string, Sight> sights = Look(live);
+  std::map<Registry::RankId, Overdue> still;
   for (const LiveRank& rank : live) {
     const auto found = overdue_.find({rank.attempt, rank.rank});
-    if (found == overdue_.end() || MayTrainOn(rank, live)) continue;
+    if (found == overdue_.end()) continue;
     const Overdue& end = found->second;
-    const absl::Status gone =
+    if (!MayTrainOn(rank, end, sights.at(rank.attempt)) &&
         Gone(rank.attempt, rank.rank,
              {rank.stop_sent ? end.loss.if_told : end.loss.otherwise,
-              absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)});
-    if (gone.ok()) overdue_.erase(found);  // otherwise the store refuses
+              absl::StrCat("rank ", rank.rank, " on worker ", end.worker, ": ", end.why)})
+            .ok())
+      continue;
+    still.insert(*found);  // it may train on, or the store refuses
   }
+  overdue_ = std::move(still);
 }
 
 void Controller::BackAgain(const LiveRank& rank) {

@@ -86,7 +86,8 @@ absl::Status Coordinator::ServeGrpc() {
 
 void Coordinator::Stop() {
   if (server_ != nullptr) {
-    desk_.Stop();  // submissions that wait to be planned are answered: the shutdown waits for them
+    desk_.Stop();      // submissions that wait to be planned are answered: the shutdown waits for them
+    changes_.Close();  // ends the watches, which go on with the next coordinator
     workers_.CloseAll(absl::UnavailableError("the coordinator is stopping"));
     server_->Shutdown(std::chrono::system_clock::now() + config_.shutdown_grace);
     server_->Wait();

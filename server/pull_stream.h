@@ -28,7 +28,7 @@ class PullStream final : public grpc::ServerWriteReactor<Message>,
 
   /// The reactor to return from the handler; it keeps itself until the call is over.
   static PullStream* Start(ChangeHub& changes, const std::string& key, Source source) {
-    auto stream = std::make_shared<PullStream>(std::move(source));
+    auto stream = std::make_shared<PullStream>(changes, std::move(source));
     stream->self_ = stream;
     stream->subscription_ = changes.Subscribe(key, [weak = std::weak_ptr<PullStream>(stream)] {
       if (const auto alive = weak.lock()) alive->Pump();
@@ -37,7 +37,7 @@ class PullStream final : public grpc::ServerWriteReactor<Message>,
     return stream.get();
   }
 
-  explicit PullStream(Source source) : source_(std::move(source)) {}
+  PullStream(const ChangeHub& changes, Source source) : changes_(changes), source_(std::move(source)) {}
 
   void OnWriteDone(bool ok) override {
     {
@@ -65,7 +65,9 @@ class PullStream final : public grpc::ServerWriteReactor<Message>,
     if (finished_ || writing_) return;
     absl::Status status = absl::CancelledError("the client went away");
     Pulled pulled = Pulled::kEnd;
-    if (!cancelled_) {
+    if (!cancelled_ && changes_.closed()) {
+      status = absl::UnavailableError("the coordinator is stopping");
+    } else if (!cancelled_) {
       message_.Clear();
       status = absl::OkStatus();
       pulled = source_(message_, status);
@@ -79,6 +81,7 @@ class PullStream final : public grpc::ServerWriteReactor<Message>,
     }
   }
 
+  const ChangeHub& changes_;
   const Source source_;
   ChangeHub::Subscription subscription_;
   std::shared_ptr<PullStream> self_;

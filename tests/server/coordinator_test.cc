@@ -246,14 +246,17 @@ TEST_F(CoordinatorTest, StopsWithOpenCalls) {
   worker.Await(v1::ToWorker::kWelcome);
   v1::SubmitResponse response;
   ASSERT_TRUE(Submit(SmallJob("job", 1), response).ok());
-  auto watching = std::async(std::launch::async, [&] {
-    grpc::Status status;
-    Watch("job", &status);
-    return status;
-  });
+  grpc::ClientContext context;
+  v1::WatchJobRequest request;
+  request.set_job("job");
+  const auto watching = stub_->WatchJob(&context, request);
+  v1::WatchJobUpdate update;
+  ASSERT_TRUE(watching->Read(&update));
   worker.Await(v1::ToWorker::kStart);
   coordinator_->Stop();
-  EXPECT_FALSE(watching.get().ok());
+  while (watching->Read(&update)) {
+  }
+  EXPECT_EQ(watching->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(worker.End().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 

@@ -92,6 +92,11 @@ TEST(ChangeHub, TellsThoseWhoWatchTheKeyWhileTheyDo) {
   hub.Notify("nobody");
   EXPECT_EQ(a, 2);
   EXPECT_EQ(b, 0);
+  EXPECT_FALSE(hub.closed());
+  hub.Close();  // everybody hears of that
+  EXPECT_TRUE(hub.closed());
+  EXPECT_EQ(a, 2);
+  EXPECT_EQ(b, 1);
 }
 
 v1::RankEnded Ended(std::optional<absl::StatusCode> result, bool clean, bool stopped) {

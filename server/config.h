@@ -23,6 +23,8 @@ struct CoordinatorConfig {
   /// Silence after which a worker is lost and its ranks count as gone. Longer: survives longer pauses of the
   /// network, but notices a dead machine later.
   std::chrono::milliseconds lease{10000};
+  /// A worker whose ranks leave because it goes gets no new ones for so long: what it may take until it has gone.
+  std::chrono::milliseconds leaving_for{60000};
   /// How long a lost worker stays in the list of workers.
   std::chrono::milliseconds lost_worker_kept{600000};
 

@@ -93,6 +93,7 @@ void Controller::Evict(const std::string& worker) {
     message.mutable_interrupt()->set_attempt(rank.attempt);
     message.mutable_interrupt()->set_rank(rank.rank);
     message.mutable_interrupt()->set_reason("its worker is drained");
+    evicted_.insert({rank.attempt, rank.rank});
     workers_.Send(worker, std::move(message));
   }
 }
@@ -206,7 +207,8 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         if (event.ended().has_result()) {
           jobs_.SetMeasured(attempt, rank, event.ended().result().sgemm_flops_per_second()).IgnoreError();
         }
-        if (event.ended().left()) workers_.SetLeaving(worker);  // before its job can start again
+        // Before its job can start again. A rank that we have evicted says nothing of its worker.
+        if (evicted_.erase({attempt, rank}) == 0 && event.ended().left()) workers_.SetLeaving(worker);
         status = Gone(attempt, rank, Explain(worker, rank, event.ended()));
         break;
       case v1::WorkerEvent::KIND_NOT_SET:

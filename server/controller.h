@@ -159,6 +159,7 @@ class Controller {
   std::atomic<bool> store_refuses_ = false;
   std::map<Registry::RankId, Overdue> overdue_;  // ends of ranks whose worker is gone, not written yet
   std::set<std::string> evicting_;               // drained workers whose ranks are to leave
+  std::set<Registry::RankId> evicted_;           // that were told so
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
   HangWatch hangs_;

@@ -138,7 +138,8 @@ void Controller::Schedule() {
       absl::StrAppend(&wait.reason, "; on fewer: ", shortage->second.refusal);
   }
   jobs_.SetWaiting(decisions.wait);
-  schedule_next_ = clock_.Now() + kScheduleShare * (clock_.Now() - now);
+  schedule_next_ =
+      clock_.Now() + std::min<Clock::Duration>(kScheduleShare * (clock_.Now() - now), kScheduleAgain);
   schedule_again_ = now + (shortages_.empty() ? kScheduleAgain : kAgain);
   if (ScheduleDue()) Schedule();  // a job has another plan now, and may start
 }
@@ -226,7 +227,7 @@ std::optional<Clock::Time> Controller::NextDeadline() const {
   take(workers_.NextDeadline());
   take(jobs_.NextDeadline());
   if (hangs_.NextDeadline().has_value() || !overdue_.empty()) take(look_again_);
-  if (!shortages_.empty()) take(schedule_again_);
+  if (!shortages_.empty()) take(std::max(schedule_again_, schedule_next_));
   if (ScheduleDue()) take(schedule_next_);
   return next;
 }

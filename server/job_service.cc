@@ -149,7 +149,8 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
   }
   auto source = [this, id = *id, rank, follow = request->follow(), offset = request->offset()](
                     v1::LogChunk& chunk, absl::Status& status) mutable {
-    absl::StatusOr<JobTable::LogUpdate> update = jobs_.ReadLog(id, offset, rank, config_.bytes_per_message);
+    absl::StatusOr<JobTable::LogUpdate> update =
+        jobs_.ReadLog(id, offset, rank, config_.bytes_per_message, /*stored=*/follow);
     if (!update.ok()) {
       status = update.status();
       return Pulled::kEnd;
@@ -157,7 +158,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::WatchLogs(grpc::CallbackServ
     LogRing::Read& read = update->read;
     offset = read.next;
     if (read.lines.empty() && read.dropped == 0) {
-      return update->terminal || (!follow && !update->pending) ? Pulled::kEnd : Pulled::kNothingYet;
+      return update->terminal || !follow ? Pulled::kEnd : Pulled::kNothingYet;
     }
     chunk.set_dropped(read.dropped);
     chunk.set_next_offset(read.next);

@@ -168,11 +168,10 @@ class JobTable {
   struct LogUpdate {
     LogRing::Read read;
     bool terminal = false;  // no lines beyond these will come
-    bool pending = false;   // there are some that the store does not have yet
   };
-  /// Lines that the store has: those that a coordinator which dies now would know again.
+  /// `stored`: only lines that the store has, which a coordinator that dies now would know again.
   absl::StatusOr<LogUpdate> ReadLog(const std::string& id, int64_t offset, std::optional<int> rank,
-                                    size_t max_bytes) const;
+                                    size_t max_bytes, bool stored = false) const;
 
  private:
   struct Stop {  // the attempt's end is decided

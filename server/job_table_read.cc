@@ -192,14 +192,14 @@ absl::StatusOr<JobTable::Update> JobTable::Read(const std::string& id, int after
 }
 
 absl::StatusOr<JobTable::LogUpdate> JobTable::ReadLog(const std::string& id, int64_t offset,
-                                                      std::optional<int> rank, size_t max_bytes) const {
+                                                      std::optional<int> rank, size_t max_bytes,
+                                                      bool stored) const {
   MutexLock lock(mutex_);
   const Job* job = FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
   LogUpdate update;
-  update.read = job->log.ReadFrom(offset, rank, max_bytes);
+  update.read = job->log.ReadFrom(offset, rank, max_bytes, stored);
   update.terminal = IsTerminal(job->record.status().state()) && job->log.stored();
-  update.pending = !job->log.stored();
   return update;
 }
 

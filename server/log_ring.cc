@@ -40,10 +40,11 @@ void LogRing::AddChanges(const std::string& job, StoreChange& change) const {
   change.output.push_back({job, first_, {lines_.begin() + static_cast<std::ptrdiff_t>(fresh), lines_.end()}});
 }
 
-LogRing::Read LogRing::ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes) const {
+LogRing::Read LogRing::ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes,
+                                bool stored) const {
   Read read;
   read.dropped = std::max<int64_t>(0, first_ - offset);
-  const int64_t end = std::max(first_, stored_);
+  const int64_t end = stored ? std::max(first_, stored_) : this->end();
   read.next = std::clamp<int64_t>(offset, first_, end);
   size_t bytes = 0;
   while (read.next < end) {

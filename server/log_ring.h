@@ -26,8 +26,8 @@ class LogRing {
     std::vector<v1::LogLine> lines;  // about max_bytes at most, one line at least if there is any
     int64_t next = 0;                // where to read on
   };
-  /// Stored lines from `offset` on; with `rank`, that rank's only (`next` passes over the others).
-  Read ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes) const;
+  /// Lines from `offset` on, `stored`: only those that the store has; with `rank`, that rank's only (`next` passes over the others).
+  Read ReadFrom(int64_t offset, std::optional<int> rank, size_t max_bytes, bool stored) const;
   int64_t end() const { return first_ + static_cast<int64_t>(lines_.size()); }
 
   /// As the store had it.

@@ -222,7 +222,7 @@ void Registry::SetDrained(const std::string& name, bool drained, const std::stri
   drained_.erase(name);
   if (drained) drained_[name] = reason;
   if (const auto found = workers_.find(name); found != workers_.end() && !drained)
-    found->second.leaving = false;
+    found->second.leaving_until.reset();
   ++schedule_version_;
 }
 
@@ -234,7 +234,8 @@ bool Registry::IsDrained(const std::string& name) const {
 void Registry::SetLeaving(const std::string& name) {
   MutexLock lock(mutex_);
   const auto found = workers_.find(name);
-  if (found == workers_.end() || std::exchange(found->second.leaving, true)) return;
+  if (found == workers_.end()) return;
+  found->second.leaving_until = clock_.Now() + config_.leaving_for;
   ++schedule_version_;
 }
 
@@ -367,7 +368,7 @@ std::vector<std::string> Registry::Schedulable() const {
   std::vector<std::string> names;
   for (const auto& [name, worker] : workers_) {
     if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty() &&
-        drained_.count(name) == 0 && !worker.leaving) {
+        drained_.count(name) == 0 && !Leaving(worker)) {
       names.push_back(name);
     }
   }
@@ -412,7 +413,7 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     } else if (!worker.stale.empty()) {
       status.set_detail(
           absl::StrCat("waiting for ", worker.stale.size(), " process(es) of an ended attempt"));
-    } else if (worker.leaving) {
+    } else if (Leaving(worker)) {
       status.set_detail("leaving");
     }
     all.push_back(std::move(status));

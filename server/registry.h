@@ -99,7 +99,7 @@ class Registry {
   void SetDrained(const std::string& name, bool drained, const std::string& reason) METP_EXCLUDES(mutex_);
 
   bool IsDrained(const std::string& name) const METP_EXCLUDES(mutex_);
-  /// The worker lets its ranks leave, and will go itself, as far as one can see: no new ranks in this session, unless
+  /// The worker lets its ranks leave, and will go itself, as far as one can see: no new ranks for leaving_for, unless
   /// SetDrained says that it takes them again.
   void SetLeaving(const std::string& name) METP_EXCLUDES(mutex_);
 
@@ -129,9 +129,12 @@ class Registry {
     Clock::Time last_heard;
     int64_t taken = 0, acknowledged = 0;  // events
     std::set<RankId> stale;
-    bool leaving = false;
+    std::optional<Clock::Time> leaving_until;
     std::vector<v1::Link> links_in_node, links_across_nodes;  // as its ranks measured them lately
   };
+  bool Leaving(const Worker& worker) const METP_REQUIRES(mutex_) {
+    return worker.leaving_until.has_value() && clock_.Now() < *worker.leaving_until;
+  }
   /// Sets the state; a change is one for the scheduler.
   void Become(Worker& worker, v1::WorkerStatus::State state) METP_REQUIRES(mutex_);
   Worker* Current(Session session) METP_REQUIRES(mutex_);

@@ -12,6 +12,19 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+TEST_F(RecoveryTest, AWorkerThatIsUndrainedWhileItsRankLeavesTakesRanksAgain) {
+  auto workers = Workers(1);
+  const std::string id = Submit(1).id();
+  v1::DrainWorkerRequest drain;
+  drain.set_worker("cpu-0");
+  drain.set_evict(true);
+  ASSERT_THAT(controller_.Drain(drain), IsOk());
+  drain.set_undrain(true);
+  ASSERT_THAT(controller_.Drain(drain), IsOk());
+  ASSERT_THAT(Say(workers[0], Left(), id + "/1", 0), IsOk());
+  EXPECT_EQ(jobs_.Get(id)->attempt(), id + "/2");
+}
+
 TEST_F(RecoveryTest, AnEvictionThatWasNotHeardIsSaidAgain) {
   auto workers = Workers(1);
   const std::string id = Submit(1).id();

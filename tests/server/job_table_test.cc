@@ -387,7 +387,7 @@ TEST_F(JobTableTest, KeepsOutputAndSaysWhatWasDropped) {
   const std::string attempt = Running(id);
   ASSERT_THAT(table_.AppendOutput(attempt, 0, {"one"}, 0), IsOk());
   ASSERT_THAT(table_.AppendOutput(attempt, 0, {"two"}, 7), IsOk());
-  EXPECT_TRUE(table_.ReadLog(id, 0, std::nullopt, 1000)->pending);
+  EXPECT_THAT(table_.ReadLog(id, 0, std::nullopt, 1000, /*stored=*/true)->read.lines, IsEmpty());
   ASSERT_THAT(table_.Flush(), IsOk());
   const auto log = table_.ReadLog(id, 0, std::nullopt, 1000);
   ASSERT_THAT(log->read.lines, SizeIs(3));

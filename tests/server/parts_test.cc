@@ -48,30 +48,30 @@ TEST(RendezvousTable, KeepsTheFirstValue) {
 TEST(LogRing, KeepsTheLastLinesAndCountsTheRest) {
   LogRing ring(3, 1000);
   for (int i = 0; i < 5; ++i) ring.Append(i % 2, "line " + std::to_string(i));
-  EXPECT_THAT(ring.ReadFrom(0, std::nullopt, 1000).lines, IsEmpty());  // not before they are stored
+  EXPECT_THAT(ring.ReadFrom(0, std::nullopt, 1000, true).lines, IsEmpty());  // not before they are stored
   ring.ClearChanges();
-  const LogRing::Read all = ring.ReadFrom(0, std::nullopt, 1000);
+  const LogRing::Read all = ring.ReadFrom(0, std::nullopt, 1000, true);
   EXPECT_EQ(all.dropped, 2);
   ASSERT_THAT(all.lines, SizeIs(3));
   EXPECT_EQ(all.lines[0].offset(), 2);
   EXPECT_EQ(all.next, 5);
-  const LogRing::Read one = ring.ReadFrom(2, 1, 1000);
+  const LogRing::Read one = ring.ReadFrom(2, 1, 1000, true);
   EXPECT_EQ(one.dropped, 0);
   ASSERT_THAT(one.lines, SizeIs(1));
   EXPECT_EQ(one.lines[0].text(), "line 3");
   EXPECT_EQ(one.next, 5);
-  EXPECT_THAT(ring.ReadFrom(5, std::nullopt, 1000).lines, IsEmpty());
+  EXPECT_THAT(ring.ReadFrom(5, std::nullopt, 1000, true).lines, IsEmpty());
 }
 
 TEST(LogRing, StaysWithinItsBytesAndReadsInPieces) {
   LogRing ring(1000, 100);
   for (int i = 0; i < 20; ++i) ring.Append(0, std::string(10, 'x'));
   ring.ClearChanges();
-  EXPECT_EQ(ring.ReadFrom(0, std::nullopt, 1 << 20).lines.size(), 10u);
+  EXPECT_EQ(ring.ReadFrom(0, std::nullopt, 1 << 20, true).lines.size(), 10u);
   int64_t at = 10;
   int lines = 0;
   while (at < ring.end()) {
-    const LogRing::Read read = ring.ReadFrom(at, std::nullopt, 40);
+    const LogRing::Read read = ring.ReadFrom(at, std::nullopt, 40, true);
     EXPECT_LE(read.lines.size(), 2u);
     lines += static_cast<int>(read.lines.size());
     at = read.next;

@@ -120,18 +120,45 @@ std::string PartialFolder(const std::string& directory, int step, const std::str
   return absl::StrCat(CheckpointFolder(directory, step), ".", name, kPartial);
 }
 
+namespace {
+
+/// How many attempts later of one job `b` ("job-7/3") is than `a` ("job-7/2"); 0 for any others.
+int64_t AttemptsLater(absl::string_view a, absl::string_view b) {
+  const size_t slash = a.rfind('/');
+  int64_t first = 0, second = 0;
+  const bool one_job = slash != absl::string_view::npos && b.substr(0, slash + 1) == a.substr(0, slash + 1) &&
+                       absl::SimpleAtoi(a.substr(slash + 1), &first) &&
+                       absl::SimpleAtoi(b.substr(slash + 1), &second);
+  return one_job ? second - first : 0;
+}
+
+absl::Status TakenBy(const std::string& directory, const std::string& owner, const std::string& run) {
+  return absl::FailedPreconditionError(absl::StrCat(directory, ": ", owner, " writes here now, no longer ",
+                                                    run,
+                                                    "; give every job a checkpoint.directory of its own"));
+}
+
+absl::StatusOr<std::string> OwnerOf(FileSystem& files, const std::string& directory) {
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<FileBytes> owner,
+                        files.Read(absl::StrCat(directory, "/", kOwner)));
+  return std::string(owner->bytes());
+}
+
+}  // namespace
+
 absl::Status ClaimCheckpoints(FileSystem& files, const std::string& directory, const std::string& run) {
   METP_RETURN_IF_ERROR(files.MakeFolder(directory));
+  const absl::StatusOr<std::string> owner = OwnerOf(files, directory);
+  if (owner.ok() && AttemptsLater(run, *owner) > 0) return TakenBy(directory, *owner, run);
   return WriteWhole(files, absl::StrCat(directory, "/", kOwner), run);
 }
 
 absl::Status CheckClaim(FileSystem& files, const std::string& directory, const std::string& run) {
-  const std::string path = absl::StrCat(directory, "/", kOwner);
-  METP_ASSIGN_OR_RETURN(const std::unique_ptr<FileBytes> owner, files.Read(path));
-  if (owner->bytes() == run) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(directory, ": ", std::string(owner->bytes()),
-                                                    " writes here now, no longer ", run,
-                                                    "; give every job a checkpoint.directory of its own"));
+  METP_ASSIGN_OR_RETURN(const std::string owner, OwnerOf(files, directory));
+  if (owner == run) return absl::OkStatus();
+  if (AttemptsLater(owner, run) > 0)  // one that nobody could stop has written its name late
+    return absl::NotFoundError(absl::StrCat(directory, ": ", owner, ", which is over, has claimed it"));
+  return TakenBy(directory, owner, run);
 }
 
 absl::Status WriteShard(FileSystem& files, const std::string& folder, int rank, int ranks,

@@ -49,9 +49,11 @@ class SliceSource {
 std::string CheckpointFolder(const std::string& directory, int step);
 std::string PartialFolder(const std::string& directory, int step, const std::string& run);
 
-/// From now on `run` is the one that writes into `directory`, which is made if it is not there.
+/// From now on `run` ("job-7/2") is the one that writes into `directory`, which is made if it is not there.
+/// FailedPrecondition: a later attempt of the same job is.
 absl::Status ClaimCheckpoints(FileSystem& files, const std::string& directory, const std::string& run);
-/// FailedPrecondition, naming the other: `run` no longer is.
+/// FailedPrecondition, naming the other: `run` no longer is. NotFound: nobody is, or an earlier attempt of the same job:
+/// it is to be claimed anew.
 absl::Status CheckClaim(FileSystem& files, const std::string& directory, const std::string& run);
 
 /// Writes the shard of `rank` of `ranks` into the partial folder, which must be there.

@@ -106,6 +106,7 @@ absl::StatusOr<int> Checkpoints::Choose(const ParameterLayout& layout) {
   // First of all, so that an earlier run which nobody could stop adds and removes nothing while this one looks.
   absl::Status owned = start_.rank() == 0 ? Own() : absl::OkStatus();
   double unused = 0, nothing = 0;
+  if (absl::IsFailedPrecondition(owned)) return owned;
   METP_RETURN_IF_ERROR(Sum(unused, nothing));
   METP_ASSIGN_OR_RETURN(const int step, Search(layout));
   if (start_.rank() == 0) {
@@ -310,6 +311,11 @@ void Checkpoints::BeginCommit(std::unique_ptr<Writing> written) {
   committing_ = std::move(written);
   committing_->thread = std::thread([this, commit = committing_.get()] {
     const v1::CheckpointSpec& spec = start_.job().checkpoint();
+    if (unfinished_ != nullptr && !unfinished_->BeginCommit()) {
+      commit->status = absl::CancelledError("this rank is being ended");
+      commit->done = true;
+      return;
+    }
     try {
       commit->status = CommitCheckpoint(files_, spec.directory(), commit->step, start_.attempt(), ranks_,
                                         OrderAfter(commit->step), start_.job(), start_.plan());
@@ -326,7 +332,6 @@ absl::Status Checkpoints::FinishCommit(bool wait) {
   if (committing_ == nullptr || !(wait || committing_->done)) return absl::OkStatus();
   committing_->thread.join();
   const std::unique_ptr<Writing> commit = std::move(committing_);
-  if (unfinished_ != nullptr) unfinished_->Set("");
   if (absl::IsFailedPrecondition(commit->status)) return commit->status;
   if (!commit->status.ok()) {
     GiveUp(commit->step, commit->status);

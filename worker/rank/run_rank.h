@@ -29,22 +29,31 @@ struct RankRings {
 /// Called with each step's report, on the rank's compute thread.
 using OnStep = std::function<void(const v1::StepReport&)>;
 
-/// The folder of a checkpoint that is not complete yet. Thread-safe.
+/// The folder of a checkpoint that is not complete yet: whoever ends the rank from outside removes it, unless it is being
+/// completed. Thread-safe.
 class Unfinished {
  public:
   void Set(const std::string& folder) METP_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     folder_ = folder;
   }
-  /// Empty: there is none.
-  std::string folder() const METP_EXCLUDES(mutex_) {
+  /// From now on it is completed and not to be removed. False: it is being removed.
+  bool BeginCommit() METP_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
+    folder_.clear();
+    return !taken_;
+  }
+  /// The folder to remove, now that the rank ends; empty: none.
+  std::string Take() METP_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    taken_ = true;
     return folder_;
   }
 
  private:
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::string folder_ METP_GUARDED_BY(mutex_);
+  bool taken_ METP_GUARDED_BY(mutex_) = false;
 };
 
 /// What binds a rank to those who watch over it. The functions run on its compute thread.

@@ -95,8 +95,8 @@ void Leave(RankLink& link, State& state) {
 }
 
 /// SIGINT. What other ranks are writing there ends with them.
-void TidyUpAndDie(const Unfinished& unfinished) {
-  if (const std::string folder = unfinished.folder(); !folder.empty())
+void TidyUpAndDie(Unfinished& unfinished) {
+  if (const std::string folder = unfinished.Take(); !folder.empty())
     RealFileSystem().Remove(folder).IgnoreError();
   DieOf(SIGINT);
 }

@@ -127,6 +127,20 @@ TEST_F(CheckpointTest, KeepsTheNewestAndRemovesWhatWasLeftUnfinished) {
   EXPECT_THAT(*CompleteCheckpoints(files_, "/nowhere"), ElementsAre());
 }
 
+TEST_F(CheckpointTest, ALaterAttemptOfAJobTakesADirectoryOverAndAnEarlierOneCannot) {
+  ASSERT_THAT(ClaimCheckpoints(files_, kDirectory, "job-7/9"), IsOk());
+  EXPECT_THAT(CheckClaim(files_, kDirectory, "job-7/9"), IsOk());
+  ASSERT_THAT(ClaimCheckpoints(files_, kDirectory, "job-7/10"), IsOk());
+  EXPECT_THAT(CheckClaim(files_, kDirectory, "job-7/9"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("job-7/10 writes here now, no longer job-7/9")));
+  EXPECT_THAT(ClaimCheckpoints(files_, kDirectory, "job-7/9"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(CheckClaim(files_, kDirectory, "job-7/11"), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_THAT(ClaimCheckpoints(files_, kDirectory, "other-8/1"), IsOk());
+  EXPECT_THAT(CheckClaim(files_, kDirectory, "job-7/10"), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_F(CheckpointTest, FindsWhatIsBroken) {
   const std::string folder = CheckpointFolder(kDirectory, 1),
                     shard = folder + "/shard-00001-of-00003.safetensors";

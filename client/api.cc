@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +39,7 @@ struct Api::Impl {
   std::chrono::seconds patience;
   std::unique_ptr<v1::JobService::Stub> stub;
   Mutex mutex;
+  CondVar interruption;
   bool interrupted METP_GUARDED_BY(mutex) = false;
   grpc::ClientContext* watching METP_GUARDED_BY(mutex) = nullptr;
 
@@ -66,7 +66,10 @@ struct Api::Impl {
       if (!told)
         std::fprintf(stderr, "metpctl: the coordinator at %s is away; waiting for it\n", coordinator.c_str());
       told = true;
-      std::this_thread::sleep_for(kRedial);
+      const auto redial = std::chrono::steady_clock::now() + kRedial;
+      MutexLock lock(mutex);
+      while (!interrupted && interruption.WaitUntil(mutex, redial)) {
+      }
     }
   }
 
@@ -213,6 +216,7 @@ absl::Status Api::WatchLogs(const std::string& job, std::optional<int> rank, boo
 void Api::Interrupt() {
   MutexLock lock(impl_->mutex);
   impl_->interrupted = true;
+  impl_->interruption.NotifyAll();
   if (impl_->watching != nullptr) impl_->watching->TryCancel();
 }
 

@@ -8,6 +8,7 @@
 #include "proto/support/status_macros.h"
 #include "server/job_table.h"
 #include "server/recovery.h"
+#include "worker/model/schedule.h"
 
 namespace metp {
 namespace {
@@ -34,11 +35,10 @@ std::string StoppingReason(const v1::JobStatus& status, bool cancel, const std::
 
 std::string DoneReason(const v1::JobRecord& record) {
   const v1::TrainSpec& train = record.status().job().train();
-  const int last = train.has_stop_after() ? std::min(train.stop_after(), train.steps()) : train.steps();
-  if (record.first_after() >= last)
+  if (record.first_after() >= LastStep(train))
     return absl::StrCat("nothing was left to do: there was a checkpoint of step ", record.first_after(),
                         " in ", record.status().job().checkpoint().directory());
-  if (train.has_stop_after() && train.stop_after() < train.steps())
+  if (LastStep(train) < train.steps())
     return absl::StrCat("stopped after step ", train.stop_after(), " of ", train.steps(),
                         ", as train.stop_after says");
   return absl::StrCat("all ", train.steps(), " steps done");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "server/job_table.h"
 #include "worker/model/plan.h"
+#include "worker/model/schedule.h"
 
 namespace metp {
 namespace {
@@ -30,7 +31,6 @@ std::optional<double> SecondsFrom(const v1::JobStatus& status, const std::vector
                                   int step) {
   constexpr size_t kSteps = 20;
   const v1::TrainSpec& train = status.job().train();
-  const int last = train.has_stop_after() ? std::min(train.stop_after(), train.steps()) : train.steps();
   double seconds = 0;
   size_t count = 0;
   for (size_t i = points.size() - std::min(points.size(), kSteps); i < points.size(); ++i, ++count)
@@ -42,7 +42,7 @@ std::optional<double> SecondsFrom(const v1::JobStatus& status, const std::vector
   } else {
     return std::nullopt;
   }
-  return seconds * std::max(0, last - step);
+  return seconds * std::max(0, LastStep(train) - step);
 }
 
 }  // namespace

@@ -95,8 +95,8 @@ std::string Subprocess::ReadErrorUntil(const std::string& text) {
   return "";
 }
 
-Subprocess::Exit Subprocess::Wait() {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+Subprocess::Exit Subprocess::Wait(std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!out_.ended || !error_.ended) {
     if (Poll(deadline)) continue;
     ADD_FAILURE() << "process " << pid_ << " did not end within the patience; stderr: " << error_.buffer;

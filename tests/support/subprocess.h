@@ -38,7 +38,7 @@ class Subprocess {
     std::string error;
   };
   /// Reads both outputs to their ends and waits. A test failure (and SIGKILL) when patience runs out.
-  Exit Wait();
+  Exit Wait(std::chrono::seconds patience = kPatience);
 
  private:
   struct Pipe {

@@ -3,7 +3,6 @@
 // The training loop of one rank: data in, one optimizer step at a time, a report of each out. Belongs to the
 // rank's compute thread.
 
-#include <algorithm>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -12,14 +11,10 @@
 #include "metp/v1/report.pb.h"
 #include "worker/data/dataset.h"
 #include "worker/model/optimizer.h"
+#include "worker/model/schedule.h"
 #include "worker/model/transformer.h"
 
 namespace metp {
-
-/// The step after which a run ends.
-inline int LastStep(const v1::TrainSpec& train) {
-  return train.has_stop_after() ? std::min(train.steps(), train.stop_after()) : train.steps();
-}
 
 class Trainer {
  public:

@@ -26,6 +26,7 @@ test=(
   libgtest-dev libgmock-dev
   clang-14 clang-tidy-14 clang-format-14
   libclang-rt-14-dev libomp-14-dev llvm-14          # sanitizers, fuzzer, OpenMP and symbolizer for clang
+  libboost-context-dev                              # stacks of the emulated CUDA threads, switched without system calls
   shellcheck curl procps
   python3 python3-numpy                             # the executable specification
 )

@@ -50,4 +50,7 @@ endif()
 if(METP_TESTS)
   find_package(GTest QUIET CONFIG)
   metp_require(GTest_FOUND "GoogleTest (libgtest-dev, libgmock-dev): deploy/packages.sh test, or -DMETP_TESTS=OFF")
+  find_library(BOOST_CONTEXT_LIBRARY boost_context)
+  metp_require(BOOST_CONTEXT_LIBRARY
+               "Boost.Context (libboost-context-dev): deploy/packages.sh test, or -DMETP_TESTS=OFF")
 endif()

@@ -17,6 +17,16 @@ function(metp_program name)
   target_link_libraries(${name} PRIVATE ${A_DEPS} metp_warnings)
 endfunction()
 
+# metp_module(NAME SOURCES a.cc ... DEPS ...): build/bin/NAME.so, loaded at run time.
+function(metp_module name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} MODULE ${A_SOURCES})
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  target_include_directories(${name} PRIVATE ${metp_source_dir})
+  target_compile_definitions(${name} PRIVATE METP_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(${name} PRIVATE ${A_DEPS} metp_warnings)
+endfunction()
+
 # Sets OUT to TRUE when TARGET links gRPC, directly or through other targets; to FALSE when not.
 function(metp_links_grpc target out)
   set(seen)

@@ -18,12 +18,15 @@ set_property(GLOBAL PROPERTY JOB_POOLS metp_compile=${metp_compilers})
 set(CMAKE_JOB_POOL_COMPILE metp_compile)
 
 add_library(metp_warnings INTERFACE)
-target_compile_options(metp_warnings INTERFACE -Wall -Wextra -Wpedantic -Wno-unused-parameter -Werror)
+# nvcc's own intermediate code is not ours to keep pedantic.
+target_compile_options(metp_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wno-unused-parameter;-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-Werror;-Werror=all-warnings;--expt-relaxed-constexpr>)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  target_compile_options(metp_warnings INTERFACE -Wthread-safety)
+  target_compile_options(metp_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
 else()
   # g++ 12 sees an overlap in std::string's operator+ that cannot happen (GCC bug 105329).
-  target_compile_options(metp_warnings INTERFACE -Wno-restrict)
+  target_compile_options(metp_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 
 if(METP_SANITIZE STREQUAL "address")

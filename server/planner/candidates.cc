@@ -103,6 +103,7 @@ std::string OffloadSetting(const Offloaded& offloaded) {
 std::vector<v1::Plan> Candidates(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices) {
   std::vector<v1::Plan> plans;
   v1::Plan plan;
+  if (profile.precision() == v1::DeviceProfile::PRECISION_BF16) plan.set_precision(profile.precision());
   for (int degree : Degrees(job, devices)) {
     plan.set_degree(degree);
     for (int rings : RingChoices(job, degree, devices)) {

@@ -90,7 +90,8 @@ double AttentionStep(const Shapes& x, bool backward) {
     const double bytes = 2 * q + kv + 2 * lse + 2 * kGradient * (rows * wq + keys * 2 * wk) + 6 * scores;
     kernel = x.cost.AttentionBackward(tile * x.chunk, x.heads, x.c.d, bytes);
   } else {
-    kernel = x.cost.AttentionForward(tile * x.chunk, x.heads, x.c.d, 3 * q + kv + 2 * lse + 4 * scores);
+    const double o = 2 * kGradient * rows * wq;  // merged in fp32
+    kernel = x.cost.AttentionForward(tile * x.chunk, x.heads, x.c.d, q + o + kv + 2 * lse + 4 * scores);
   }
   return kernel * (keys / rows) * x.b * (x.c.causal ? 2 : 4);
 }

@@ -6,7 +6,7 @@
 //   meet                rendezvous with all ranks     touch FILE     makes a file
 //   await FILE          waits until the file is there hang           waits for ever
 //   ignore-term         SIGTERM, SIGINT do nothing    exit CODE      ends without a result
-//   dump                SIGQUIT prints a line
+//   dump                SIGQUIT prints a line         env NAME       prints that variable
 //   kill SIGNAL         ends by that signal           fail CODE TEXT reports that status and ends
 //   flood N             N lines of output             garbage        bytes that are no message
 
@@ -41,7 +41,8 @@ class FakeRank {
     v1::FromRank started;
     started.set_started("rank " + std::to_string(start_.rank()) + " of " +
                         std::to_string(start_.plan().degree()) + ", scripted, " +
-                        std::to_string(start_.threads()) + " threads at " + start_.address());
+                        std::to_string(start_.threads()) + " threads at " + start_.address() +
+                        (start_.backend() == v1::RankStart::CUDA ? ", on a GPU" : ""));
     Send(started);
     std::ifstream script(start_.job().data().source(0));
     std::string line;
@@ -71,6 +72,10 @@ class FakeRank {
     std::string text;
     std::getline(words >> std::ws, text);
     if (act == "print") std::cout << text << std::endl;
+    if (act == "env") {
+      const char* value = std::getenv(text.c_str());
+      std::cout << (value == nullptr ? "not set" : value) << std::endl;
+    }
     if (act == "flood") {
       for (int i = 0; i < std::atoi(text.c_str()); ++i) std::cout << "line " << i << "\n";
       std::cout << std::flush;

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 namespace metp::testing {
 
 Golden Golden::Load(const std::string& name) {
-  const std::string base = std::string(METP_SOURCE_DIR) + "/tests/golden/" + name;
+  const char* folder = std::getenv("METP_GOLDEN");  // where the source tree is elsewhere than it was built in
+  const std::string base =
+      (folder != nullptr ? std::string(folder) : METP_SOURCE_DIR "/tests/golden") + "/" + name;
   Golden golden;
   golden.tensors = ReadSafetensors(base + ".safetensors");
   std::ifstream(base + ".json") >> golden.meta;
@@ -80,12 +83,26 @@ Parameters ParametersOf(const Golden& golden, const Cut& cut, Backend& backend, 
 
 }  // namespace
 
+struct GoldenRank::Own {
+  MemoryLedger ledger;
+  std::unique_ptr<Backend> backend = MakeCpuBackend(1, ledger);
+};
+
 GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator, Communicator* across)
+    : GoldenRank(golden, cut, std::make_unique<Own>(), nullptr, communicator, across) {}
+
+GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Backend& backend, Communicator& communicator,
+                       Communicator* across)
+    : GoldenRank(golden, cut, nullptr, &backend, communicator, across) {}
+
+GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, std::unique_ptr<Own> own, Backend* backend,
+                       Communicator& communicator, Communicator* across)
     : golden_(golden),
-      backend_(MakeCpuBackend(1, ledger_)),
-      ring_(*backend_, communicator),
-      replicas_(*backend_, across),
-      parameters_(ParametersOf(golden, cut, *backend_, communicator, replicas_)),
+      own_(std::move(own)),
+      backend_(own_ == nullptr ? *backend : *own_->backend),
+      ring_(backend_, communicator),
+      replicas_(backend_, across),
+      parameters_(ParametersOf(golden, cut, backend_, communicator, replicas_)),
       transformer_(ring_, golden.config, parameters_, {cut.tiled, cut.tile_rows, cut.recompute, cut.offload}),
       optimizer_(ring_, replicas_, parameters_, TrainOf(golden)) {
   parameters_.Import([&](const Piece& piece, int64_t i, int64_t j) {
@@ -93,9 +110,11 @@ GoldenRank::GoldenRank(const Golden& golden, const Cut& cut, Communicator& commu
   });
 }
 
+GoldenRank::~GoldenRank() = default;
+
 StepTotals GoldenRank::Gradients(bool packed) {
-  Tensor loss = backend_->Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace);
-  backend_->Fill(loss, 0);
+  Tensor loss = backend_.Allocate(1, 1, DType::kF64, MemoryCategory::kWorkspace);
+  backend_.Fill(loss, 0);
   parameters_.ZeroGradients();
   const TokenRows tokens =
       MakeTokenRows(ring_, golden_.config, golden_.s(),
@@ -130,6 +149,28 @@ void ExpectEqualsGolden(const Golden& golden, const std::string& prefix, const T
     ++compared;
   }
   EXPECT_EQ(compared, static_cast<int>(got.size())) << "tensors under " << prefix;
+}
+
+std::map<std::string, double> RelativeErrors(const Golden& golden, const std::string& prefix,
+                                             const Tensors& got) {
+  std::map<std::string, double> errors;
+  double all_error = 0, all_reference = 0;
+  for (const auto& [name, reference] : golden.tensors) {
+    if (name.rfind(prefix, 0) != 0) continue;
+    const std::vector<double>& found = got.at(name.substr(prefix.size()));
+    double error = 0, square = 0, most = 0;
+    for (size_t i = 0; i < reference.values.size(); ++i) {
+      const double want = reference.values[i], difference = found.at(i) - want;
+      error += difference * difference;
+      square += want * want;
+      most = std::max(most, std::abs(want));
+    }
+    all_error += error;
+    all_reference += square;
+    if (most >= 1e-12) errors[name.substr(prefix.size())] = std::sqrt(error / square);
+  }
+  errors[""] = std::sqrt(all_error / all_reference);
+  return errors;
 }
 
 }  // namespace metp::testing

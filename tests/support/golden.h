@@ -42,23 +42,33 @@ struct Cut {
   bool offload_optimizer = false;
 };
 
-/// One rank of a golden model on a CPU backend with one thread.
+/// One rank of a golden model.
 class GoldenRank {
  public:
+  /// On a CPU backend of its own, with one thread.
   GoldenRank(const Golden& golden, const Cut& cut, Communicator& communicator,
              Communicator* across = nullptr);
+  /// On `backend`, which must outlive it.
+  GoldenRank(const Golden& golden, const Cut& cut, Backend& backend, Communicator& communicator,
+             Communicator* across = nullptr);
+
+  ~GoldenRank();
 
   /// Forward and backward over the whole batch at once, gradients and loss summed over ranks.
   StepTotals Gradients(bool packed);
   Parameters& parameters() { return parameters_; }
   Optimizer& optimizer() { return optimizer_; }
   Ring& ring() { return ring_; }
-  MemoryLedger& ledger() { return ledger_; }
+  MemoryLedger& ledger() { return backend_.ledger(); }
 
  private:
+  struct Own;
+  GoldenRank(const Golden& golden, const Cut& cut, std::unique_ptr<Own> own, Backend* backend,
+             Communicator& communicator, Communicator* across);
+
   const Golden& golden_;
-  MemoryLedger ledger_;
-  std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<Own> own_;  // null: the backend is somebody else's
+  Backend& backend_;
   Ring ring_;
   Replicas replicas_;
   Parameters parameters_;
@@ -74,5 +84,10 @@ void Collect(Parameters& parameters, Parameters::What what, Tensors& into);
 /// Fails the current test for every tensor `prefix` + name of the golden file that differs: max|error| above
 /// 2e-5 max|reference|, or 1e-6 where the reference is zero by theory (below 1e-12).
 void ExpectEqualsGolden(const Golden& golden, const std::string& prefix, const Tensors& got);
+
+/// |got - reference| / |reference| (Frobenius) of every tensor `prefix` + name whose reference is not zero by theory (below
+/// 1e-12), and under "" of all of them together.
+std::map<std::string, double> RelativeErrors(const Golden& golden, const std::string& prefix,
+                                             const Tensors& got);
 
 }  // namespace metp::testing

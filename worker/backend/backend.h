@@ -14,7 +14,7 @@
 //
 // Empty matrices are legal everywhere and do nothing. Aliasing is legal only where said. Symbols: metp.md's,
 // n rows. Errors: Allocate throws StepError(ResourceExhausted); operations cannot fail on cpu, and on a
-// device the failure is reported by the next Record or CopyToHost. Shapes that do not agree are a programming
+// device any call may throw the StepError of an operation before it. Shapes that do not agree are a programming
 // error and end the process.
 
 #include <cstdint>
@@ -24,6 +24,7 @@
 #include <string_view>
 
 #include "worker/backend/host_link.h"
+#include "worker/backend/operands.h"
 #include "worker/backend/step_error.h"
 #include "worker/backend/tensor.h"
 #include "worker/telemetry/ledger.h"
@@ -34,35 +35,6 @@ namespace metp {
 struct Event {
   std::shared_ptr<void> point;  // where the stream is asynchronous
   double seconds = 0;           // where it is not: when, on the backend's own clock
-};
-
-enum class Transpose : bool { kNo, kYes };
-enum class Norm { kLayerNorm, kRmsNorm };
-enum class Activation { kGelu, kSwiGlu };
-
-/// One rectangular block of attention: consecutive query rows against consecutive key rows of one sequence.
-/// Query row i sees the keys whose global position is in [visible[i][0], visible[i][1]): a causal mask, a
-/// document mask, both or neither. Query head x uses key/value head x * kv_heads / heads.
-struct AttentionBlock {
-  Matrix q;                  // [nq, heads * d]
-  Matrix k, v;               // [nk, kv_heads * d]
-  Matrix visible;            // [nq, 2] int32
-  int64_t key_position = 0;  // global position of k's first row; its rows are consecutive
-  int heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;  // 1 / sqrt d
-  /// (query, key) row pairs that a causal mask leaves, documents not considered: what a cost model counts.
-  int64_t pairs = 0;
-  /// Empty: fused ("flash"), no scores in memory. Otherwise room for the scores ("tiled"), fp32:
-  /// forward [heads * nq, nk], backward [2 * heads * nq, nk] (P and dP).
-  Matrix scores;
-};
-
-struct AdamWStep {
-  float learning_rate = 0, beta1 = 0, beta2 = 0, eps = 0;
-  float weight_decay = 0;    // decoupled; 0 for vectors
-  float correction1 = 0;     // 1 - beta1^step, step counting from 1
-  float correction2 = 0;     // 1 - beta2^step
-  float gradient_scale = 1;  // clipping
 };
 
 class Backend {
@@ -90,6 +62,8 @@ class Backend {
   /// Seconds of the compute stream from one recorded point to a later one, which must have passed
   /// (Synchronize).
   virtual double Seconds(const Event& from, const Event& to) const { return to.seconds - from.seconds; }
+  /// When a point, which must have passed, was: seconds on a clock of the backend's own, for timelines.
+  virtual double TimeOf(const Event& event) const { return event.seconds; }
   /// Blocks the calling thread until everything issued so far is done.
   virtual void Synchronize() = 0;
 

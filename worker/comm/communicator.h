@@ -58,18 +58,21 @@ class Communicator {
   /// Queues one hop behind the hops before it and behind `after` of the compute stream. Never blocks.
   virtual HopId Post(Exchange exchange, const Event& after) = 0;
   /// The compute stream waits until `hop` is done. Unavailable: a peer is gone (named); DeadlineExceeded;
-  /// after Abort its reason. Once it has failed, nothing touches the buffers of any hop any more.
+  /// after Abort its reason. Once it has failed, nothing touches the buffers of any hop any more. On a device
+  /// only what is known by then is returned: a hop that fails later fails the next call.
   virtual absl::Status Await(HopId hop) = 0;
 
-  /// Sums `values` over all ranks, in place, the same bits on every rank. fp32 or fp64, contiguous. Blocks.
+  /// Sums `values` over all ranks, in place, the same bits on every rank. fp32 or fp64, contiguous, in the
+  /// backend's memory or the host's. Blocks.
   virtual absl::Status AllReduce(const Matrix& values) = 0;
   virtual absl::Status Barrier() = 0;
 
   /// Ends the communicator with `reason`; blocked calls return. Idempotent: the first reason stays.
   virtual void Abort(absl::Status reason) = 0;
 
-  /// Records of the hops awaited since the last call, in order. On a device this is where times are read
-  /// back.
+  /// Records of the hops awaited since the last call, in order. On a device this is where times are read back
+  /// and compared with the neighbours': it waits for the compute stream, and all ranks call it at the same
+  /// points, having posted and awaited the same hops.
   virtual std::vector<HopRecord> TakeRecords() = 0;
 };
 

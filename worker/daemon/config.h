@@ -5,7 +5,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+
+#include "worker/telemetry/gpu/nvml.h"
 
 namespace metp {
 
@@ -21,6 +24,21 @@ struct WorkerConfig {
   int workers_here = 1;
   /// Compute threads of a rank; 0: this worker's share of the cores.
   int threads = 0;
+  /// The GPU that its ranks run on, by index, UUID or a beginning of the UUID; empty: the CPU.
+  std::string gpu;
+  /// NVIDIA's management library, by a name that the loader finds or a path.
+  std::string nvml_library = kNvmlLibrary;
+  /// Where the workers of this machine keep who has which GPU.
+  std::string lock_folder;
+  /// Device memory that counts as none: less than a program that computes takes at its start, more than a monitor does.
+  int64_t gpu_slack_bytes = 256 << 20;
+  /// How long a rank's end is kept back, and a start put off, until device memory has come back; after it the end is told
+  /// with what is missing, and the start refused.
+  std::chrono::milliseconds gpu_memory_wait{10000};
+  /// Between looks meanwhile.
+  std::chrono::milliseconds gpu_look{50};
+  /// How long the driver may take to say what broke, when a rank died by itself.
+  std::chrono::milliseconds gpu_error_wait{200};
   /// What the coordinator plans this worker's ranks by: a built-in device profile or a file, "none", or "measure".
   std::string profile = "measure";
   /// Where a measured profile is kept, so that it is measured once.

@@ -12,17 +12,19 @@
 
 namespace metp {
 
-Daemon::Daemon(WorkerConfig config, const Clock& clock, const Device& device,
+Daemon::Daemon(WorkerConfig config, const Clock& clock, const Device& device, std::unique_ptr<GpuWatch> gpu,
                std::optional<v1::DeviceProfile> profile, Events events)
     : config_(std::move(config)),
       clock_(clock),
       events_(std::move(events)),
       device_(device),
+      gpu_(std::move(gpu)),
       profile_(std::move(profile)),
       incarnation_(RandomHex(16)),
       outbox_(config_.outbox_bytes),
       metrics_(config_, clock) {
   config_.threads = device_.threads;
+  if (gpu_ != nullptr) metrics_.ShowGpu(gpu_->gpu());
 }
 
 Daemon::~Daemon() {
@@ -49,7 +51,7 @@ absl::Status Daemon::Start() {
     events_.on_trouble(why);
   };
   session_ = std::make_unique<Session>(config_, clock_, outbox_, std::move(callbacks));
-  supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_);
+  supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_, gpu_.get());
   session_->Start();
   return absl::OkStatus();
 }
@@ -65,7 +67,7 @@ v1::WorkerHello Daemon::Hello() const {
   hello.set_incarnation(incarnation_);
   hello.set_address(config_.address);
   hello.set_metrics_url(metrics_url());
-  hello.set_device(device_.kind);
+  hello.set_device(Describe(device_));
   hello.set_threads(device_.threads);
   hello.set_memory_bytes(device_.memory_bytes);
   hello.set_version(kVersion);

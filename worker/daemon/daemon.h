@@ -12,6 +12,7 @@
 #include "proto/support/http_server.h"
 #include "worker/daemon/config.h"
 #include "worker/daemon/device.h"
+#include "worker/daemon/gpu_watch.h"
 #include "worker/daemon/metrics.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/session.h"
@@ -27,8 +28,8 @@ class Daemon {
     std::function<void()> on_welcome;
     std::function<void(const std::string&)> on_trouble;
   };
-  /// `profile` as ProfileOfThisWorker gave it.
-  Daemon(WorkerConfig config, const Clock& clock, const Device& device,
+  /// `gpu`: that of `device`, or null. `profile` as ProfileOfThisWorker gave it.
+  Daemon(WorkerConfig config, const Clock& clock, const Device& device, std::unique_ptr<GpuWatch> gpu,
          std::optional<v1::DeviceProfile> profile, Events events);
   ~Daemon();
 
@@ -47,6 +48,7 @@ class Daemon {
   const Clock& clock_;
   const Events events_;
   const Device device_;
+  const std::unique_ptr<GpuWatch> gpu_;
   const std::optional<v1::DeviceProfile> profile_;
   const std::string incarnation_;
   Outbox outbox_;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+
 namespace metp {
 namespace {
 
@@ -32,6 +34,28 @@ Device ProbeDevice(int threads, int sharing) {
     device.memory_bytes = std::min(device.memory_bytes, limit);
   device.memory_bytes /= sharing;
   return device;
+}
+
+Device WithGpu(const Device& cpu, int sharing, const GpuIdentity& gpu, const GpuMemory& memory) {
+  Device device = cpu;
+  device.kind = gpu.name;
+  device.memory_bytes = memory.total_bytes;
+  device.gpu = gpu.uuid;
+  device.driver = gpu.driver;
+  device.host_memory_bytes = cpu.memory_bytes * sharing;
+  return device;
+}
+
+std::string Describe(const Device& device) {
+  if (device.gpu.empty()) return device.kind;
+  // The first group of a UUID tells devices apart as far as people do.
+  const size_t group = device.gpu.find('-', device.gpu.find('-') + 1);
+  return absl::StrCat(device.kind, " ", device.gpu.substr(0, group), ", driver ", device.driver);
+}
+
+std::vector<std::pair<std::string, std::string>> ComputeEnvironment(const std::string& gpu) {
+  if (gpu.empty()) return {};
+  return {{"CUDA_VISIBLE_DEVICES", gpu}};
 }
 
 }  // namespace metp

@@ -15,6 +15,7 @@
 #include "proto/support/names.h"
 #include "proto/support/version.h"
 #include "worker/daemon/daemon.h"
+#include "worker/daemon/gpu.h"
 #include "worker/daemon/machine_profile.h"
 
 namespace metp {
@@ -90,8 +91,18 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
   }
   RealClock clock;
   Voice voice(config);
-  const Device device = ProbeDevice(config.threads, config.workers_here);
-  if (config.profile == "measure") voice.Measuring();
+  Device device = ProbeDevice(config.threads, config.workers_here);
+  std::unique_ptr<GpuWatch> gpu;
+  if (!config.gpu.empty()) {
+    absl::StatusOr<TakenGpu> taken = TakeGpu(config);
+    if (!taken.ok()) {
+      std::fprintf(stderr, "metp-worker: --gpu: %s\n", std::string(taken.status().message()).c_str());
+      return absl::IsInvalidArgument(taken.status()) ? 2 : 1;
+    }
+    device = WithGpu(device, config.workers_here, taken->gpu.identity(), taken->memory);
+    gpu = std::make_unique<GpuWatch>(*std::move(taken), config.gpu_slack_bytes);
+  }
+  if (config.profile == "measure" && gpu == nullptr) voice.Measuring();
   absl::StatusOr<std::optional<v1::DeviceProfile>> profile = ProfileOfThisWorker(
       config, device, [&] { return AskedToLeave(signals); },
       [&](const absl::Status& why) { voice.NotKept(why); });
@@ -108,7 +119,7 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
     profile = std::nullopt;
   }
   std::string metrics_url;  // known before the first welcome
-  Daemon daemon(config, clock, device, *std::move(profile),
+  Daemon daemon(config, clock, device, std::move(gpu), *std::move(profile),
                 {.on_welcome = [&] { voice.Welcome(daemon.metrics_url()); },
                  .on_trouble = [&](const std::string& why) { voice.Trouble(why); }});
   if (const absl::Status status = daemon.Start(); !status.ok()) {
@@ -138,6 +149,7 @@ int main(int argc, char** argv) {
   metp::WorkerConfig config;
   config.name = config.node = metp::HostName();
   config.profile_cache = metp::DefaultProfileCache();
+  config.lock_folder = metp::DefaultLockFolder();
   config.rank_program = metp::DefaultRankProgram();
   int grace_ms = static_cast<int>(config.stop_grace.count()),
       checkpoint_grace_ms = static_cast<int>(config.checkpoint_grace.count());
@@ -156,6 +168,13 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 256));
   app.add_option("--node", config.node, "name of this machine; default: the host's name")
       ->check(metp::NameError);
+  app.add_option("--gpu", config.gpu,
+                 "GPU that ranks run on: its index as nvidia-smi shows it, its UUID or how the UUID begins; "
+                 "default: the CPU")
+      ->check([](const std::string& gpu) { return gpu.empty() ? "expected an index or a UUID" : ""; });
+  app.add_option("--nvml-library", config.nvml_library,
+                 "NVIDIA's management library, where the loader does not find it")
+      ->capture_default_str();
   app.add_option(
          "--profile", config.profile,
          "what jobs on this worker are planned by: measure (once, with metp-rank probe), none, a built-in "

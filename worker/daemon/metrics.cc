@@ -24,6 +24,21 @@ void AddPass(MetricPage& page, const Labels& rank, const std::string& pass, cons
                times.skew_seconds());
 }
 
+void AddGpu(MetricPage& page, const Gpu& gpu) {
+  const GpuIdentity& identity = gpu.identity();
+  page.Gauge(
+      "metp_gpu_info", "1: the device that the ranks run on.",
+      {{"gpu", identity.uuid}, {"name", identity.name}, {"driver", identity.driver}, {"bus", identity.bus}},
+      1);
+  const absl::StatusOr<GpuMemory> memory = gpu.Memory();
+  page.Gauge("metp_gpu_answers", "0 when the device is lost.", {{"gpu", identity.uuid}}, memory.ok() ? 1 : 0);
+  if (!memory.ok()) return;
+  page.Gauge("metp_gpu_memory_total_bytes", "Memory that programs can have.", {{"gpu", identity.uuid}},
+             static_cast<double>(memory->total_bytes));
+  page.Gauge("metp_gpu_memory_used_bytes", "Of it, in use by all programs.", {{"gpu", identity.uuid}},
+             static_cast<double>(memory->used_bytes));
+}
+
 }  // namespace
 
 void WorkerMetrics::DropEnded() {
@@ -68,9 +83,10 @@ void WorkerMetrics::SetConnected(bool connected) {
 }
 
 std::string WorkerMetrics::Text() {
+  MetricPage page;
+  if (gpu_.has_value()) AddGpu(page, *gpu_);  // outside the lock: the driver may take its time
   MutexLock lock(mutex_);
   DropEnded();
-  MetricPage page;
   page.Gauge("metp_worker_connected", "1 while this worker has a session with its coordinator.",
              {{"worker", config_.name}}, connected_ ? 1 : 0);
   double running = 0;

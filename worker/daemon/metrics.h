@@ -13,6 +13,7 @@
 #include "proto/support/clock.h"
 #include "proto/support/mutex.h"
 #include "worker/daemon/config.h"
+#include "worker/telemetry/gpu/nvml.h"
 
 namespace metp {
 
@@ -20,6 +21,8 @@ class WorkerMetrics {
  public:
   WorkerMetrics(const WorkerConfig& config, const Clock& clock) : config_(config), clock_(clock) {}
 
+  /// A worker's device, to be asked at each scrape; before the first.
+  void ShowGpu(const Gpu& gpu) { gpu_ = gpu; }
   void RankStarted(const std::string& job, const std::string& attempt, int rank) METP_EXCLUDES(mutex_);
   void Observe(const std::string& attempt, const v1::StepReport& report) METP_EXCLUDES(mutex_);
   void RankEnded(const std::string& attempt, int rank) METP_EXCLUDES(mutex_);
@@ -39,6 +42,7 @@ class WorkerMetrics {
 
   const WorkerConfig& config_;
   const Clock& clock_;
+  std::optional<Gpu> gpu_;
   Mutex mutex_;
   std::map<std::pair<std::string, int>, Rank> ranks_ METP_GUARDED_BY(mutex_);  // by attempt and rank
   bool connected_ METP_GUARDED_BY(mutex_) = false;

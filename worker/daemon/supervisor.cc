@@ -1,10 +1,13 @@
 #include "worker/daemon/supervisor.h"
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/daemon/device.h"
 #include "worker/daemon/utf8.h"
 
 namespace metp {
@@ -24,10 +27,20 @@ int64_t KillsForMemory() {
   return kills;
 }
 
+/// To what people are told of this end, by whichever of the two it is.
+void Append(const std::string& what, v1::RankEnded& ended) {
+  ended.set_how(absl::StrCat(ended.how(), "; ", what));
+  if (ended.result().code() != 0)
+    ended.mutable_result()->set_message(absl::StrCat(ended.result().message(), "; ", what));
+}
+
 }  // namespace
 
-Supervisor::Supervisor(const WorkerConfig& config, const Clock& clock, Outbox& outbox, WorkerMetrics& metrics)
-    : config_(config), clock_(clock), outbox_(outbox), metrics_(metrics), thread_([this] { Run(); }) {}
+Supervisor::Supervisor(const WorkerConfig& config, const Clock& clock, Outbox& outbox, WorkerMetrics& metrics,
+                       GpuWatch* gpu)
+    : config_(config), clock_(clock), outbox_(outbox), metrics_(metrics), gpu_(gpu), thread_([this] {
+        Run();
+      }) {}
 
 Supervisor::~Supervisor() {
   {
@@ -41,7 +54,9 @@ Supervisor::~Supervisor() {
     MutexLock lock(mutex_);
     rest.swap(ranks_);
   }
-  for (auto& [key, rank] : rest) rank.process->Kill();
+  for (auto& [key, rank] : rest) {
+    if (rank.process != nullptr) rank.process->Kill();
+  }
   // Their destructors wait for the processes; late callbacks find no rank and do nothing.
 }
 
@@ -71,8 +86,8 @@ void Supervisor::Run() {
     std::vector<std::function<void()>> batch;
     {
       MutexLock lock(mutex_);
-      while (tasks_.empty() && !quit_ && !AnyToBury()) {
-        const std::optional<Clock::Time> next = NextKill();
+      while (tasks_.empty() && !quit_) {
+        const std::optional<Clock::Time> next = NextDue();
         if (!next.has_value()) {
           changed_.Wait(mutex_);
         } else if (clock_.Now() >= *next || !changed_.WaitUntil(mutex_, *next)) {
@@ -83,7 +98,7 @@ void Supervisor::Run() {
       batch.swap(tasks_);
     }
     for (const auto& task : batch) task();
-    Bury();
+    Settle();
     KillOverdue();
   }
 }
@@ -100,12 +115,86 @@ void Supervisor::DoStart(const v1::StartRank& command) {
       PushEnd(key, std::move(ended));
       return;
     }
-    ranks_[key].job = command.job_id();
-    ranks_[key].kills_before = KillsForMemory();
+    Rank& rank = ranks_[key];
+    rank.job = command.job_id();
+    rank.waiting = command;
+    rank.look_at = clock_.Now();
+    rank.give_up_at = rank.look_at + config_.gpu_memory_wait;
+  }
+  Settle();
+}
+
+/// Starts ranks, or buries them, whose device memory is free; or does without when it has taken too long.
+void Supervisor::Settle() {
+  for (const Key& key : ToSettle()) {
+    const absl::Status memory = MemoryIsFreeFor(key);
+    v1::RankEnded refused;
+    bool starts;
+    {
+      MutexLock lock(mutex_);
+      Rank& rank = ranks_.at(key);
+      starts = rank.waiting.has_value();
+      refused.set_stopped(starts && rank.stop_asked);
+      refused.set_left(starts && rank.leave_asked);
+      const Clock::Time now = clock_.Now();
+      if (absl::IsResourceExhausted(memory) && now < rank.give_up_at && !leaving_ && !refused.stopped() &&
+          !refused.left()) {
+        rank.look_at = now + config_.gpu_look;
+        continue;
+      }
+    }
+    if (!starts) {
+      Bury(key, memory);
+    } else if (refused.stopped() || refused.left()) {
+      refused.set_how("was asked to end before it could be started");
+      Forget(key, std::move(refused));
+    } else if (memory.ok()) {
+      Spawn(key);
+    } else {
+      refused.set_how(absl::StrCat("could not be started: ", std::string(memory.message())));
+      Forget(key, std::move(refused));
+    }
+  }
+}
+
+std::vector<Supervisor::Key> Supervisor::ToSettle() const {
+  MutexLock lock(mutex_);
+  const Clock::Time now = clock_.Now();
+  std::vector<Key> keys;
+  for (const auto& [key, rank] : ranks_) {
+    if ((rank.waiting.has_value() || rank.exit.has_value()) && rank.look_at <= now) keys.push_back(key);
+  }
+  return keys;
+}
+
+absl::Status Supervisor::MemoryIsFreeFor(const Key& key) const {
+  if (gpu_ == nullptr) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    const bool ended = ranks_.at(key).exit.has_value();
+    for (const auto& [other, rank] : ranks_) {
+      // What is in use is that one's; nobody can say whether all of this one's is free.
+      if (ended && rank.process != nullptr && !rank.exit.has_value()) return absl::OkStatus();
+    }
+  }
+  return gpu_->MemoryIsFree();
+}
+
+void Supervisor::Spawn(const Key& key) {
+  v1::StartRank command;
+  {
+    MutexLock lock(mutex_);
+    Rank& rank = ranks_.at(key);
+    command = *std::exchange(rank.waiting, std::nullopt);
+    rank.kills_before = KillsForMemory();
   }
   metrics_.RankStarted(command.job_id(), key.first, key.second);
   RankCommand rank_command;
   rank_command.program = config_.rank_program;
+  if (gpu_ != nullptr) {
+    gpu_->RankStarts();
+    rank_command.environment = ComputeEnvironment(gpu_->gpu().uuid());
+  }
   RankCallbacks callbacks;
   callbacks.on_message = [this, key](const v1::FromRank& message) { OnMessage(key, message); };
   callbacks.on_output = [this, key](std::string_view line) {
@@ -118,9 +207,7 @@ void Supervisor::DoStart(const v1::StartRank& command) {
     v1::RankEnded ended;
     ended.set_how(absl::StrCat("could not be started: ", std::string(process.status().message())));
     metrics_.RankEnded(key.first, key.second);
-    PushEnd(key, std::move(ended));
-    MutexLock lock(mutex_);
-    ranks_.erase(key);
+    Forget(key, std::move(ended));
     return;
   }
   v1::WorkerEvent event;
@@ -132,10 +219,19 @@ void Supervisor::DoStart(const v1::StartRank& command) {
   *start.mutable_start() = command.start();
   start.mutable_start()->set_threads(config_.threads);
   start.mutable_start()->set_address(config_.address);
+  start.mutable_start()->set_backend(gpu_ != nullptr ? v1::RankStart::CUDA : v1::RankStart::CPU);
   // A rank that is gone already says so by its exit.
   (*process)->Send(start).IgnoreError();
   MutexLock lock(mutex_);
   ranks_[key].process = *std::move(process);
+}
+
+/// A rank that has no process and gets none.
+void Supervisor::Forget(const Key& key, v1::RankEnded ended) {
+  PushEnd(key, std::move(ended));
+  MutexLock lock(mutex_);
+  ranks_.erase(key);
+  changed_.NotifyAll();
 }
 
 void Supervisor::DoStop(const v1::StopRank& command) {
@@ -150,9 +246,11 @@ void Supervisor::DoStop(const v1::StopRank& command) {
     return;
   }
   Rank& rank = found->second;
-  if (rank.stop_asked) return;
+  if (rank.stop_asked || rank.exit.has_value()) return;
   rank.stop_asked = true;
-  if (command.dump()) {
+  if (rank.process == nullptr) {
+    rank.look_at = clock_.Now();
+  } else if (command.dump()) {
     rank.kill_at = clock_.Now() + config_.dump_grace;
     rank.process->Dump();
   } else {
@@ -168,8 +266,12 @@ void Supervisor::DoInterrupt(const v1::InterruptRank& command) {
 }
 
 void Supervisor::LetLeave(Rank& rank) {
-  if (rank.stop_asked || rank.leave_asked) return;
+  if (rank.stop_asked || rank.leave_asked || rank.exit.has_value()) return;
   rank.leave_asked = true;
+  if (rank.process == nullptr) {
+    rank.look_at = clock_.Now();
+    return;
+  }
   rank.kill_at = clock_.Now() + config_.checkpoint_grace;
   rank.process->Terminate();
 }
@@ -245,30 +347,27 @@ void Supervisor::OnExit(const Key& key, const RankExit& exit) {
     const auto found = ranks_.find(key);
     if (found == ranks_.end()) return;
     found->second.exit = exit;
+    found->second.look_at = clock_.Now();
+    found->second.give_up_at = found->second.look_at + config_.gpu_memory_wait;
   }
   changed_.NotifyAll();
 }
 
-bool Supervisor::AnyToBury() const {
-  for (const auto& [key, rank] : ranks_) {
-    if (rank.exit.has_value()) return true;
-  }
-  return false;
-}
-
-void Supervisor::Bury() {
-  while (true) {
-    std::unique_ptr<RankProcess> gone;  // its destructor joins the process's thread: outside the lock
+/// `memory`: whether the device's is free.
+void Supervisor::Bury(const Key& key, const absl::Status& memory) {
+  v1::RankEnded ended;
+  {
     MutexLock lock(mutex_);
-    auto at = ranks_.begin();
-    while (at != ranks_.end() && !at->second.exit.has_value()) ++at;
-    if (at == ranks_.end()) return;
-    metrics_.RankEnded(at->first.first, at->first.second);
-    PushEnd(at->first, Describe(at->second));
-    gone = std::move(at->second.process);
-    ranks_.erase(at);
-    changed_.NotifyAll();
+    ended = Describe(ranks_.at(key));
   }
+  if (gpu_ != nullptr) AddDeviceErrors(memory, ended);  // outside the lock: waits for the driver's word
+  std::unique_ptr<RankProcess> gone;  // its destructor joins the process's thread: outside the lock
+  MutexLock lock(mutex_);
+  metrics_.RankEnded(key.first, key.second);
+  PushEnd(key, std::move(ended));
+  gone = std::move(ranks_.at(key).process);
+  ranks_.erase(key);
+  changed_.NotifyAll();
 }
 
 v1::RankEnded Supervisor::Describe(const Rank& rank) const {
@@ -289,6 +388,16 @@ v1::RankEnded Supervisor::Describe(const Rank& rank) const {
   return ended;
 }
 
+void Supervisor::AddDeviceErrors(const absl::Status& memory, v1::RankEnded& ended) const {
+  if (!ended.clean()) {
+    // Where our signals explain the end there need not be anything to wait for.
+    const bool ours = ended.stopped() || ended.left();
+    const std::string errors = gpu_->TakeErrors(ours ? std::chrono::milliseconds(0) : config_.gpu_error_wait);
+    if (!errors.empty()) Append(errors, ended);
+  }
+  if (absl::IsResourceExhausted(memory)) Append(std::string(memory.message()), ended);
+}
+
 void Supervisor::PushEnd(const Key& key, v1::RankEnded ended) {
   v1::WorkerEvent event;
   event.set_attempt(key.first);
@@ -297,11 +406,15 @@ void Supervisor::PushEnd(const Key& key, v1::RankEnded ended) {
   outbox_.Push(std::move(event));
 }
 
-std::optional<Clock::Time> Supervisor::NextKill() const {
+std::optional<Clock::Time> Supervisor::NextDue() const {
   std::optional<Clock::Time> next;
+  const auto consider = [&](Clock::Time time) { next = next.has_value() ? std::min(*next, time) : time; };
   for (const auto& [key, rank] : ranks_) {
-    if (rank.killed || !rank.kill_at.has_value()) continue;
-    if (!next.has_value() || *rank.kill_at < *next) next = rank.kill_at;
+    if (rank.waiting.has_value() || rank.exit.has_value()) {
+      consider(rank.look_at);
+    } else if (!rank.killed && rank.kill_at.has_value()) {
+      consider(*rank.kill_at);
+    }
   }
   return next;
 }
@@ -310,7 +423,7 @@ void Supervisor::KillOverdue() {
   MutexLock lock(mutex_);
   const Clock::Time now = clock_.Now();
   for (auto& [key, rank] : ranks_) {
-    if (rank.killed || !rank.kill_at.has_value() || *rank.kill_at > now) continue;
+    if (rank.killed || rank.exit.has_value() || !rank.kill_at.has_value() || *rank.kill_at > now) continue;
     rank.killed = true;
     rank.process->Kill();
   }

@@ -29,7 +29,9 @@ HostState::HostState(Backend& backend, int64_t elements, int64_t shard_elements)
   }
 }
 
+// What the link still does with the blocks was awaited by the compute stream, not by this thread.
 void HostState::Import(Part part, const float* values) {
+  backend_.Synchronize();
   for (const Shard& shard : shards_) {
     const HostBlock& block = shard.parts[static_cast<int>(part)];
     std::memcpy(block.data(), values + shard.begin, block.bytes());
@@ -37,6 +39,7 @@ void HostState::Import(Part part, const float* values) {
 }
 
 void HostState::Export(Part part, float* values) const {
+  backend_.Synchronize();
   for (const Shard& shard : shards_) {
     const HostBlock& block = shard.parts[static_cast<int>(part)];
     std::memcpy(values + shard.begin, block.data(), block.bytes());

@@ -16,14 +16,19 @@ constexpr double kUnlimited = 1e30;
 
 /// Median seconds of a hop that sends and receives `elements`, from posting it to having awaited it: what it costs a
 /// rank that has nothing else to do.
-absl::StatusOr<double> Hop(Communicator& communicator, int64_t elements) {
-  std::vector<float> out(elements), in(elements);
-  const Matrix send{out.data(), 1, elements, elements, DType::kF32},
-      receive{in.data(), 1, elements, elements, DType::kF32};
+absl::StatusOr<double> Hop(Backend& backend, Communicator& communicator, int64_t elements) {
+  const auto make = [&] {
+    Tensor x = backend.Allocate(1, elements, DType::kF32, MemoryCategory::kTransient);
+    backend.Fill(x, 0);
+    return x;
+  };
+  const Tensor send = make(), receive = make();
+  backend.Synchronize();
   std::vector<double> seconds;
   for (int i = 0; i < kRepetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    METP_RETURN_IF_ERROR(communicator.Await(communicator.Post({{send}, {receive}}, Event())));
+    METP_RETURN_IF_ERROR(communicator.Await(communicator.Post({{send}, {receive}}, backend.Record())));
+    backend.Synchronize();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   communicator.TakeRecords();
@@ -32,20 +37,28 @@ absl::StatusOr<double> Hop(Communicator& communicator, int64_t elements) {
   return std::max(*middle, 1e-9);
 }
 
-}  // namespace
-
-absl::StatusOr<v1::Link> MeasureLink(Communicator& communicator) {
+absl::StatusOr<v1::Link> Measure(Backend& backend, Communicator& communicator) {
   v1::Link link;
   link.set_bytes_per_second(kUnlimited);
   link.set_latency_seconds(0);
   if (communicator.size() == 1) return link;
-  METP_RETURN_IF_ERROR(Hop(communicator, 1).status());  // connections warm up
-  METP_ASSIGN_OR_RETURN(const double latency, Hop(communicator, 1));
-  METP_ASSIGN_OR_RETURN(const double seconds, Hop(communicator, kElements));
+  METP_RETURN_IF_ERROR(Hop(backend, communicator, 1).status());  // connections warm up
+  METP_ASSIGN_OR_RETURN(const double latency, Hop(backend, communicator, 1));
+  METP_ASSIGN_OR_RETURN(const double seconds, Hop(backend, communicator, kElements));
   link.set_latency_seconds(latency);
   // On a busy machine a short message may wait longer than a long one takes.
   link.set_bytes_per_second(4 * static_cast<double>(kElements) / std::max(seconds - latency, seconds / 2));
   return link;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Link> MeasureLink(Backend& backend, Communicator& communicator) {
+  try {
+    return Measure(backend, communicator);
+  } catch (const StepError& error) {
+    return error.status();
+  }
 }
 
 }  // namespace metp

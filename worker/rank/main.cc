@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   if (std::strcmp(verb, "serve") == 0) return metp::ServeCommand(argc - 1, argv + 1);
   const bool help = std::strcmp(verb, "--help") == 0 || std::strcmp(verb, "-h") == 0;
   (help ? std::cout : std::cerr)
-      << "usage: metp-rank run -f JOB.yaml [--ranks P] [--comm local|gloo] [--threads T]\n"
+      << "usage: metp-rank run -f JOB.yaml [--ranks P] [--comm local|gloo|nccl] [--threads T]\n"
+         "                     [--backend cpu|cuda] [--precision bf16|fp32]\n"
          "                     [--set key=value ...] [-o text|json]\n"
          "       metp-rank run -f JOB.yaml --backend sim --profile NAME|FILE\n"
          "       metp-rank probe [--ranks P] [--threads T]\n"

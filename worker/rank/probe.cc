@@ -47,7 +47,7 @@ class Prober {
     const Tensor one = Make(1, 1);
     out.launch = Seconds([&] { backend_->Fill(one, 0); });
     ThrowIfError(communicator_.Barrier());
-    const absl::StatusOr<v1::Link> link = MeasureLink(communicator_);
+    const absl::StatusOr<v1::Link> link = MeasureLink(*backend_, communicator_);
     ThrowIfError(link.status());
     out.link = *link;
     return out;
@@ -236,7 +236,9 @@ v1::DeviceProfile ProbeThisMachine(int ranks, int threads, ProbedLink link) {
   });
   if (ranks == 1 && link == ProbedLink::kLoopback) {  // what neighbours on this machine would have
     OnEveryRank(2, link, [&](int rank, Communicator& communicator) {
-      const absl::StatusOr<v1::Link> between = MeasureLink(communicator);
+      MemoryLedger ledger;
+      const std::unique_ptr<Backend> backend = MakeCpuBackend(1, ledger);
+      const absl::StatusOr<v1::Link> between = MeasureLink(*backend, communicator);
       ThrowIfError(between.status());
       if (rank == 0) measured[0].link = *between;
     });

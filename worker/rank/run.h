@@ -43,6 +43,7 @@ struct RunRequest {
   v1::Plan plan;
   int threads = 1;  // of each rank
   LeaveWish* leave = nullptr;
+  v1::RankStart::Backend backend = v1::RankStart::CPU;
 };
 
 /// Everything that the ranks of one run reported.
@@ -53,13 +54,13 @@ struct RunRecord {
   bool interrupted = false;                        // it was asked to leave before its last step
 };
 
-/// Ranks as threads of this process. `on_step` sees rank 0's reports. The error is the one that the others
+/// Ranks as threads of this process, on the CPU or all on the first GPU. `on_step` sees rank 0's reports. The error is the one that the others
 /// followed from.
 absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step);
 
-/// Ranks as processes of `program` (this binary) on loopback over Gloo.
-absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program,
-                                  const OnStep& on_step);
+/// Ranks as processes of `program` (this binary): on loopback over Gloo, or rank n on the n-th GPU over NCCL.
+absl::StatusOr<RunRecord> RunProcesses(const RunRequest& request, const std::string& program,
+                                       const OnStep& on_step);
 
 /// One step of every rank on a simulated device, without losses; the rate is the profile's peak.
 absl::StatusOr<RunRecord> RunSim(const RunRequest& request, const v1::DeviceProfile& profile);

@@ -21,7 +21,7 @@ constexpr int kMostRanks = 256;  // threads or processes that one machine is ask
 constexpr int kMostThreads = 1024;
 
 struct Arguments {
-  std::string file, comm = "local", output = "text", backend = "cpu", profile;
+  std::string file, comm = "local", output = "text", backend = "cpu", profile, precision = "bf16";
   int ranks = 0, threads = 0;
   std::vector<std::string> set;
 };
@@ -33,7 +33,25 @@ int Fail(const absl::Status& status, int code) {
 
 constexpr int kLeft = 128 + SIGTERM;
 
+/// Options that do not go together; OK if all do.
+absl::Status Check(const Arguments& arguments) {
+  const bool sim = arguments.backend == "sim", cuda = arguments.backend == "cuda";
+  if (sim == arguments.profile.empty()) {
+    return absl::InvalidArgumentError("--backend sim and --profile go together");
+  }
+  if (arguments.comm == "nccl" && !cuda)
+    return absl::InvalidArgumentError("--comm nccl needs --backend cuda");
+  if (arguments.comm == "gloo" && cuda) {
+    return absl::InvalidArgumentError(
+        "--comm gloo: found --backend cuda, expected nccl (a process and a GPU for each rank) or local (all "
+        "ranks on one "
+        "GPU)");
+  }
+  return absl::OkStatus();
+}
+
 int Run(const Arguments& arguments, LeaveWish& leave) {
+  if (const absl::Status options = Check(arguments); !options.ok()) return Fail(options, 2);
   std::vector<std::string> overrides = arguments.set;
   if (arguments.ranks > 0) overrides.push_back("parallel.degree=" + std::to_string(arguments.ranks));
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
@@ -49,14 +67,15 @@ int Run(const Arguments& arguments, LeaveWish& leave) {
                 2);
   }
   // Bad data is said before anything is started, with its place in the job file. A simulation reads none.
-  if (sim == arguments.profile.empty()) {
-    return Fail(absl::InvalidArgumentError("--backend sim and --profile go together"), 2);
-  }
   if (const absl::Status data = sim ? absl::OkStatus() : Dataset::Open(*job).status(); !data.ok()) {
     return Fail(ProblemInJobFile(arguments.file, overrides, "data.source", std::string(data.message())), 2);
   }
 
   RunRequest request{*job, ResolvePlan(*job), arguments.threads, &leave};
+  if (arguments.backend == "cuda") {
+    request.backend = v1::RankStart::CUDA;
+    if (arguments.precision == "bf16") request.plan.set_precision(v1::DeviceProfile::PRECISION_BF16);
+  }
   if (request.threads == 0) request.threads = DefaultThreads(RanksOf(request.plan));
   const bool json = arguments.output == "json";
   if (!json) {
@@ -80,7 +99,7 @@ int Run(const Arguments& arguments, LeaveWish& leave) {
     if (!profile.ok()) return Fail(profile.status(), 2);
     record = RunSim(request, *profile);
   } else {
-    record = arguments.comm == "gloo" ? RunGloo(request, self, on_step) : RunLocal(request, on_step);
+    record = arguments.comm == "local" ? RunLocal(request, on_step) : RunProcesses(request, self, on_step);
   }
   if (!record.ok()) return Fail(record.status(), 1);
   const nlohmann::ordered_json report = RunReport(request, *record);
@@ -102,10 +121,17 @@ int RunCommand(int argc, char** argv) {
   app.add_option("-f,--file", arguments.file, "job file")->required();
   app.add_option("--ranks", arguments.ranks, "ranks in the ring; overrides parallel.degree")
       ->check(CLI::Range(1, kMostRanks));
-  app.add_option("--comm", arguments.comm, "local: ranks are threads; gloo: ranks are processes")
-      ->check(CLI::IsMember({"local", "gloo"}));
-  app.add_option("--backend", arguments.backend, "cpu, or sim: one step on a simulated device, no data read")
-      ->check(CLI::IsMember({"cpu", "sim"}));
+  app.add_option("--comm", arguments.comm,
+                 "local: ranks are threads; gloo: ranks are processes; nccl: ranks are processes, the n-th "
+                 "on the n-th GPU")
+      ->check(CLI::IsMember({"local", "gloo", "nccl"}));
+  app.add_option("--backend", arguments.backend,
+                 "cpu; cuda: GPUs; sim: one step on a simulated device, no data read")
+      ->check(CLI::IsMember({"cpu", "cuda", "sim"}));
+  app.add_option("--precision", arguments.precision,
+                 "of weights and activations at work on a GPU: bf16 or fp32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "fp32"}));
   app.add_option("--profile", arguments.profile,
                  "device to simulate: " + absl::StrJoin(BuiltInProfiles(), ", ") +
                      ", a profile file, or local: this machine, measured first");

@@ -25,10 +25,24 @@ absl::Status FirstCause(const std::vector<absl::Status>& statuses) {
 absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step) {
   const int p = request.plan.degree(), rings = RingsOf(request.plan), ranks = RanksOf(request.plan);
   METP_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(request.job));
+  std::vector<std::unique_ptr<RankDevice>> devices;  // [rank]
+  for (int rank = 0; rank < ranks; ++rank) {
+    METP_ASSIGN_OR_RETURN(devices.emplace_back(),
+                          OpenRankDevice({request.backend, request.plan.precision(), request.threads}));
+  }
+  // Every `step`-th of `count` ranks from `first` on.
+  const auto join = [&](int first, int step, int count, CommunicatorOptions options) {
+    std::vector<RankDevice*> members;
+    for (int i = 0; i < count; ++i) members.push_back(devices[first + i * step].get());
+    return members.front()->JoinThreads(members, options);
+  };
   std::vector<std::vector<std::unique_ptr<Communicator>>> ring, across;  // [ring][place], [place][ring]
-  for (int i = 0; i < rings; ++i) ring.push_back(MakeLocalCommunicators(p));
-  for (int place = 0; place < p && rings > 1; ++place)
-    across.push_back(MakeLocalCommunicators(rings, kAcrossRings));
+  for (int i = 0; i < rings; ++i) {
+    METP_ASSIGN_OR_RETURN(ring.emplace_back(), join(i * p, 1, p, {}));
+  }
+  for (int place = 0; place < p && rings > 1; ++place) {
+    METP_ASSIGN_OR_RETURN(across.emplace_back(), join(place, p, rings, kAcrossRings));
+  }
 
   RunRecord record;
   record.steps.resize(ranks);
@@ -42,6 +56,7 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       *start.mutable_plan() = request.plan;
       start.set_rank(rank);
       start.set_threads(request.threads);
+      start.set_backend(request.backend);
       start.set_measure_sgemm(true);
       start.set_attempt(absl::StrCat("run-", getpid()));
       RankHooks hooks;
@@ -51,7 +66,8 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       };
       if (request.leave != nullptr) hooks.asked_to_leave = [&] { return request.leave->asked(); };
       const absl::StatusOr<v1::RankResult> result =
-          RunRank(start, {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr},
+          RunRank(start, *devices[rank],
+                  {*ring[rank / p][rank % p], rings > 1 ? across[rank % p][rank / p].get() : nullptr},
                   *dataset, hooks);
       statuses[rank] = result.status();
       if (!result.ok()) return;

@@ -35,18 +35,16 @@ std::string Sentence(const v1::CheckpointNote& note) {
   }
 }
 
-absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings& rings,
+absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, RankDevice& device, const RankRings& rings,
                                      const Dataset& dataset, Checkpoints& checkpoints,
                                      const RankHooks& hooks) {
   const int p = start.plan().degree();
   METP_ASSIGN_OR_RETURN(const int resumed,
                         checkpoints.Choose(ParameterLayout(MakeModelConfig(start.job().model()), p,
                                                            start.rank() % p, start.plan().head_groups())));
-  MemoryLedger ledger;
-  const std::unique_ptr<Backend> backend = MakeCpuBackend(start.threads(), ledger);
   METP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Trainer> trainer,
-      Trainer::Create(start.job(), start.plan(), *backend, rings.ring, rings.across, &dataset));
+      Trainer::Create(start.job(), start.plan(), device.backend(), rings.ring, rings.across, &dataset));
   METP_RETURN_IF_ERROR(checkpoints.Load(trainer->parameters()));
   trainer->ResumeAfter(resumed);
   trainer->set_whereabouts(hooks.where);
@@ -69,7 +67,7 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
   }
   if (start.measure_sgemm() && trainer->done()) {
     METP_RETURN_IF_ERROR(Barrier(rings));
-    result.set_sgemm_flops_per_second(MeasureSgemmFlops(start.threads()));
+    result.set_sgemm_flops_per_second(device.MeasureFlops());
   }
   METP_RETURN_IF_ERROR(Barrier(rings));  // nobody leaves while a neighbour still needs the ring
   return result;
@@ -77,7 +75,11 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, const RankRings
 
 }  // namespace
 
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
+absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const v1::RankStart& start) {
+  return OpenRankDevice({start.backend(), start.plan().precision(), start.threads()});
+}
+
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, RankDevice& device, const RankRings& rings,
                                        const Dataset& dataset, const RankHooks& hooks) {
   // Goes after the rings have been aborted: it may wait for a disk.
   Checkpoints checkpoints(
@@ -90,8 +92,8 @@ absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRin
       hooks.unfinished);
   absl::StatusOr<v1::RankResult> result = absl::UnknownError("not run");
   try {
-    result = Train(start, rings, dataset, checkpoints, hooks);
-  } catch (const StepError& error) {  // the backend's own workspace
+    result = Train(start, device, rings, dataset, checkpoints, hooks);
+  } catch (const StepError& error) {  // a device that failed
     result = error.status();
   } catch (const std::bad_alloc&) {
     result = absl::ResourceExhaustedError("the host has no memory left for what this rank sets up");

@@ -1,6 +1,6 @@
 #pragma once
 
-// One rank from start to end on the CPU backend: the body that a thread of `metp-rank run --comm local` and a
+// One rank from start to end: the body that a thread of `metp-rank run --comm local` and a
 // `metp-rank serve` process have in common.
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "proto/support/mutex.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
+#include "worker/rank/rank_device.h"
 #include "worker/telemetry/whereabouts.h"
 
 namespace metp {
@@ -69,9 +70,12 @@ struct RankHooks {
   Unfinished* unfinished = nullptr;
 };
 
+/// The device that a rank's start order asks for.
+absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const v1::RankStart& start);
+
 /// Trains all steps, or until a rank is asked to leave. Returns what the rank reports at the end, its code 0; otherwise the
 /// error, after its rings were ended with it so that the neighbours do not wait.
-absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, const RankRings& rings,
+absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, RankDevice& device, const RankRings& rings,
                                        const Dataset& dataset, const RankHooks& hooks);
 
 /// Threads for each of `ranks` ranks on this machine: cores / ranks, at least 1.

@@ -26,12 +26,12 @@ namespace {
 constexpr auto kStartTimeout = std::chrono::seconds(60);
 
 /// `rank` of a ring of `size` that is called `name` in the rendezvous.
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int size, const std::string& name,
-                                                      const std::string& address, Rendezvous& all,
-                                                      CommunicatorOptions options = {}) {
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(RankDevice& device, int rank, int size,
+                                                      const std::string& name, const std::string& address,
+                                                      Rendezvous& all, CommunicatorOptions options = {}) {
   if (size == 1) return std::move(MakeLocalCommunicators(1).front());
   PrefixRendezvous rendezvous(all, name);
-  return MakeGlooCommunicator(rank, size, address, rendezvous, options);
+  return device.Join(rank, size, address, rendezvous, options);
 }
 
 /// What signals need to know of the rank.
@@ -50,21 +50,24 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
     return absl::Status(again ? absl::StatusCode::kUnavailable : dataset.status().code(),
                         absl::StrCat("data.source: ", dataset.status().message()));
   }
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<RankDevice> device, OpenRankDevice(start));
   ChannelRendezvous rendezvous(link);
   const int p = start.plan().degree(), rings = RingsOf(start.plan());
   const int ring = start.rank() / p, place = start.rank() % p;
-  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
-                        Connect(place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
   METP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Communicator> across,
-      Connect(ring, rings, absl::StrCat("across ", place, "/"), start.address(), rendezvous, kAcrossRings));
+      const std::unique_ptr<Communicator> communicator,
+      Connect(*device, place, p, absl::StrCat("ring ", ring, "/"), start.address(), rendezvous));
+  METP_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> across,
+                        Connect(*device, ring, rings, absl::StrCat("across ", place, "/"), start.address(),
+                                rendezvous, kAcrossRings));
   v1::FromRank message;
   if (p > 1) {
-    METP_ASSIGN_OR_RETURN(*message.mutable_link(), MeasureLink(*communicator));
+    METP_ASSIGN_OR_RETURN(*message.mutable_link(), MeasureLink(device->backend(), *communicator));
     METP_RETURN_IF_ERROR(link.Send(message));
+    device->backend().ledger().ResetPeaks();  // those of training
   }
-  message.set_started(absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", cpu, ",
-                                   start.threads(), start.threads() == 1 ? " thread" : " threads"));
+  message.set_started(
+      absl::StrCat("rank ", start.rank(), " of ", RanksOf(start.plan()), ", ", device->backend().Describe()));
   METP_RETURN_IF_ERROR(link.Send(message));
   // Where sending fails: a supervisor that is gone ends this process by itself.
   RankHooks hooks;
@@ -82,7 +85,7 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
   hooks.asked_to_leave = [&] { return state.asked_to_leave.load(); };
   hooks.where = &state.where;
   hooks.unfinished = &state.unfinished;
-  return RunRank(start, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, hooks);
+  return RunRank(start, *device, {*communicator, rings > 1 ? across.get() : nullptr}, **dataset, hooks);
 }
 
 /// SIGTERM.

@@ -114,8 +114,12 @@ void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<
     ring_.Finish(Pass::kAttentionForward, *gathered);
     std::shared_ptr<WeightGather> next = Gather(weights, i + 1);  // makes its hops during this group's steps
 
-    const Matrix o = O.Cols(group.q.begin * shape_.d, group.q.end * shape_.d);
+    const Matrix kept_o = O.Cols(group.q.begin * shape_.d, group.q.end * shape_.d);
     const Matrix lse = LSE.Cols(group.q.begin, group.q.end);
+    Tensor wide;  // partial results merge in fp32, whatever O is
+    if (O.type != DType::kF32)
+      wide = backend_.Allocate(O.rows, kept_o.cols, DType::kF32, MemoryCategory::kTransient);
+    const Matrix o = O.type == DType::kF32 ? kept_o : wide.view();
     ProjectedGroup projected;
     ring_.Compute(Pass::kAttentionForward, [&] {
       projected = Project(weights, *gathered, group, N, keep != nullptr);
@@ -137,8 +141,10 @@ void AttentionUnit::Forward(const AttentionParameters& weights, std::shared_ptr<
         }
       });
     }
-    ring_.Compute(Pass::kAttentionForward,
-                  [&] { backend_.Gemm(1, o, Transpose::kNo, gathered->out_t(), Transpose::kYes, 1, Y); });
+    ring_.Compute(Pass::kAttentionForward, [&] {
+      const Matrix operand = AsOperand(o, kept_o);
+      backend_.Gemm(1, operand, Transpose::kNo, gathered->out_t(), Transpose::kYes, 1, Y);
+    });
     if (keep != nullptr) keep->push_back(std::move(projected));
     gathered = std::move(next);
   }

@@ -49,7 +49,7 @@ PassTable Ring::TakeTimes() {
     const double compute = backend_.Seconds(span.start, span.end);
     times[static_cast<int>(span.pass)].compute += compute;
     if (timeline_ != nullptr)
-      timeline_->Add(Stream::kCompute, PassName(span.pass), span.start.seconds, compute);
+      timeline_->Add(Stream::kCompute, PassName(span.pass), backend_.TimeOf(span.start), compute);
   }
   spans_.clear();
   size_t next = 0;

@@ -35,9 +35,16 @@ class BackendConformance : public ::testing::TestWithParam<BackendUnderTest> {
   MemoryLedger& ledger() { return ledger_; }
   DType activation() { return backend_->activation(); }
   /// In the type of activations; `host` is rounded to it, so that the reference sees what the backend sees.
-  Device Activation(Host& host, int64_t pad = 0) {
-    for (double& x : host.values) x = Rounded(x, activation());
-    return Device(backend(), host, activation(), pad);
+  Device Activation(Host& host, int64_t pad = 0) { return Of(activation(), host, pad); }
+  /// The types that an operand may have which is either: fp32, and activation() where that is another.
+  std::vector<DType> WideTypes() {
+    if (activation() == DType::kF32) return {DType::kF32};
+    return {DType::kF32, activation()};
+  }
+  /// As Activation, in any type.
+  Device Of(DType type, Host& host, int64_t pad = 0) {
+    for (double& x : host.values) x = Rounded(x, type);
+    return Device(backend(), host, type, pad);
   }
   Device F32(const Host& host, int64_t pad = 0) { return Device(backend(), host, DType::kF32, pad); }
   Device I32(const Host& host, int64_t pad = 0) { return Device(backend(), host, DType::kI32, pad); }

@@ -62,29 +62,33 @@ TEST_P(BackendConformance, AddAddsToWhatIsThere) {
 
 TEST_P(BackendConformance, AddBiasAddsOneRowToAll) {
   for (auto [rows, cols] : OddShapes()) {
-    Host x = Random(rows, cols, 13);
-    const Host bias = Random(1, cols, 14);
-    const Device target = Activation(x, 1);
-    backend().AddBias(F32(bias), target);
-    Host expected = x;
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) expected(i, j) += bias(0, j);
+    for (DType type : WideTypes()) {
+      Host x = Random(rows, cols, 13);
+      const Host bias = Random(1, cols, 14);
+      const Device target = Of(type, x, 1);
+      backend().AddBias(F32(bias), target);
+      Host expected = x;
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < cols; ++j) expected(i, j) += bias(0, j);
+      }
+      ExpectNear(target, expected);
     }
-    ExpectNear(target, expected);
   }
 }
 
 TEST_P(BackendConformance, AddColumnSumsAddsEveryRow) {
   for (auto [rows, cols] : OddShapes()) {
-    Host x = Random(rows, cols, 15);
-    const Host sums = Random(1, cols, 16);
-    const Device target = F32(sums);
-    backend().AddColumnSums(Activation(x, 2), target);
-    Host expected = sums;
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) expected(0, j) += x(i, j);
+    for (DType type : WideTypes()) {
+      Host x = Random(rows, cols, 15);
+      const Host sums = Random(1, cols, 16);
+      const Device target = F32(sums);
+      backend().AddColumnSums(Of(type, x, 2), target);
+      Host expected = sums;
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < cols; ++j) expected(0, j) += x(i, j);
+      }
+      ExpectNear(target, expected);
     }
-    ExpectNear(target, expected);
   }
 }
 
@@ -151,6 +155,9 @@ TEST_P(BackendConformance, NormForwardNormalisesRows) {
         std::copy(row.begin(), row.end(), expected.values.begin() + i * cols);
       }
       ExpectNear(y, expected);
+      Host wide = x;
+      backend().NormForward(norm, Of(DType::kF32, wide, 3), dw, bias, 1e-5f, y);
+      ExpectNear(y, expected);
       backend().NormForward(norm, dx, dw, bias, 1e-5f, dx);  // in place
       ExpectNear(dx, expected);
     }
@@ -168,6 +175,11 @@ TEST_P(BackendConformance, NormBackwardMatchesFiniteDifferences) {
       const Device dx = F32(dx0, 3), dw = F32(dw0), db = F32(db0);
       const bool has_bias = norm == Norm::kLayerNorm;
       backend().NormBackward(norm, x_in, F32(w), 1e-2f, dy_in, dx, dw, has_bias ? db.view() : Matrix{});
+      Host wide_dy = dy,
+           narrow_dx0 = dx0;  // as a layer has them: the branch's gradient wide, the residual's narrow
+      const Device narrow_dx = Activation(narrow_dx0, 2), other_dw = F32(dw0), other_db = F32(db0);
+      backend().NormBackward(norm, x_in, F32(w), 1e-2f, Of(DType::kF32, wide_dy), narrow_dx, other_dw,
+                             has_bias ? other_db.view() : Matrix{});
       Host expected_dx = dx0, expected_dw = dw0, expected_db = db0;
       const Host ones(1, cols, 1), none;
       for (int64_t i = 0; i < rows; ++i) {
@@ -188,6 +200,9 @@ TEST_P(BackendConformance, NormBackwardMatchesFiniteDifferences) {
       ExpectNear(dx, expected_dx);
       ExpectNear(dw, expected_dw);
       ExpectNear(db, expected_db);
+      ExpectNear(narrow_dx, expected_dx);
+      ExpectNear(other_dw, expected_dw);
+      ExpectNear(other_db, expected_db);
     }
   }
 }
@@ -219,6 +234,9 @@ TEST_P(BackendConformance, RopeRotatesAndItsInverseRotatesBack) {
       ExpectNear(rotated, expected);
       backend().Rope(angles, true, rotated);
       ExpectNear(rotated, x);
+      const Device wide = F32(x, 1);
+      backend().Rope(angles, false, wide);
+      ExpectNear(wide, expected);
     }
   }
 }

@@ -42,18 +42,21 @@ TEST_P(BackendConformance, EmbeddingGatherPicksTheShardsRowsAndLeavesOthers) {
 TEST_P(BackendConformance, EmbeddingScatterAddSumsRowsOfOneId) {
   for (int64_t n : {0, 1, 9, 1000}) {
     for (int64_t h : {1, 17, 64}) {
-      const int64_t rows = 11, first = 20;
-      const Host dx = Random(n, h, 64), table = Random(rows, h, 65);
-      const Host ids = RandomInts(n, first - 5, first + rows + 5, 66);
-      const Device target = F32(table, 2);
-      backend().EmbeddingScatterAdd(I32(ids), first, F32(dx, 1), target);
-      Host expected = table;
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t row = static_cast<int64_t>(ids(i, 0)) - first;
-        if (row < 0 || row >= rows) continue;
-        for (int64_t j = 0; j < h; ++j) expected(row, j) += dx(i, j);
+      for (DType type : WideTypes()) {
+        const int64_t rows = 11, first = 20;
+        Host dx = Random(n, h, 64);
+        const Host table = Random(rows, h, 65);
+        const Host ids = RandomInts(n, first - 5, first + rows + 5, 66);
+        const Device target = F32(table, 2);
+        backend().EmbeddingScatterAdd(I32(ids), first, Of(type, dx, 1), target);
+        Host expected = table;
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t row = static_cast<int64_t>(ids(i, 0)) - first;
+          if (row < 0 || row >= rows) continue;
+          for (int64_t j = 0; j < h; ++j) expected(row, j) += dx(i, j);
+        }
+        ExpectNear(target, expected);
       }
-      ExpectNear(target, expected);
     }
   }
 }
@@ -82,6 +85,13 @@ TEST_P(BackendConformance, CrossEntropyOverTilesEqualsTheWholeVocabulary) {
           }
         }
         for (int64_t tile : {vocabulary, int64_t{13}}) {
+          Host same = logits;
+          const Device wide = F32(same, 1), wide_lse = F32(Host(n, 1, -kInfinity)),
+                       wide_logit = F32(Host(n, 1, 5));
+          backend().CrossEntropyForward(wide, I32(targets), 0, wide_lse, wide_logit);
+          ExpectNear(wide_lse, lse);
+          backend().CrossEntropyBackward(wide, I32(targets), 0, wide_lse, scale);
+          ExpectNear(wide, gradient, std::max(1.0, range / 10), scale);
           const Device ids = I32(targets, 1), got_lse = F32(Host(n, 1, -kInfinity), 2),
                        got_logit = F32(Host(n, 1, 5), 1);
           Host copy = logits;

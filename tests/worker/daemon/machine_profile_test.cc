@@ -152,5 +152,25 @@ TEST_F(MachineProfile, IsWhatTheOperatorNames) {
   EXPECT_THAT(Calls(), ::testing::IsEmpty());
 }
 
+TEST_F(MachineProfile, OfAGpuIsThatOfItsProductWithTheMemoryOfThisOne) {
+  Device device{"NVIDIA H200", 3, 149'000'000'000, "GPU-1a", "580.95.05", 512'000'000'000};
+  const auto get = [&] {
+    return ProfileOfThisWorker(
+        config_, device, [] { return false; }, Note());
+  };
+  const auto profile = get();
+  ASSERT_THAT(profile, IsOk());
+  EXPECT_EQ((*profile)->name(), "h200");
+  EXPECT_EQ((*profile)->memory_bytes(), 149'000'000'000);
+  EXPECT_EQ((*profile)->host_memory_bytes(), 512'000'000'000);
+  EXPECT_EQ((*profile)->devices_per_node(), 2);
+  device.kind = "NVIDIA T4";
+  EXPECT_THAT(get(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no built-in profile is of a NVIDIA T4")));
+  config_.profile = "a100-80g";
+  EXPECT_EQ((*get())->name(), "a100-80g");
+  EXPECT_THAT(Calls(), ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace metp

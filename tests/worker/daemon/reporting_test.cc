@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/fake_gpus.h"
 #include "worker/daemon/metrics.h"
 #include "worker/daemon/utf8.h"
 
@@ -56,6 +57,27 @@ TEST_F(WorkerMetricsTest, SumsWhatIsPerStepAndShowsTheLastOfTheRest) {
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST_F(WorkerMetricsTest, ShowsTheGpu) {
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("metp_gpu")));
+  testing::FakeGpus fake;
+  fake.gpus[0] = {.uuid = "GPU-1", .total_mib = 1000, .reserved_mib = 100, .used_mib = 16};
+  fake.Write();
+  metrics_.ShowGpu(*Nvml::Open(testing::FakeGpus::library())->Gpus()->at(0));
+  for (const char* line : {
+           "metp_gpu_info{gpu=\"GPU-1\",name=\"NVIDIA H200\",driver=\"580.95.05\",bus=\"00000000:3B:00.0\"} "
+           "1\n",
+           "metp_gpu_answers{gpu=\"GPU-1\"} 1\n",
+           "metp_gpu_memory_total_bytes{gpu=\"GPU-1\"} 943718400\n",
+           "metp_gpu_memory_used_bytes{gpu=\"GPU-1\"} 16777216\n",
+       }) {
+    EXPECT_THAT(metrics_.Text(), HasSubstr(line));
+  }
+  fake.gpus[0].error = 15;
+  fake.Write();
+  EXPECT_THAT(metrics_.Text(), HasSubstr("metp_gpu_answers{gpu=\"GPU-1\"} 0\n"));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("metp_gpu_memory")));
 }
 
 TEST_F(WorkerMetricsTest, RemovesARanksSeriesSomeTimeAfterItsEnd) {

@@ -8,12 +8,14 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/support/fake_gpus.h"
 #include "tests/support/jobs.h"
 #include "tests/support/temp_folder.h"
 
 namespace metp {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -239,6 +241,140 @@ TEST_F(SupervisorTest, LeavesWhenTheProcessesAreGone) {
   EXPECT_TRUE(end.left());
   supervisor_->Start(Script("all: hang\n", 1));
   EXPECT_THAT(End().how(), HasSubstr("not started"));
+}
+
+/// On a made-up GPU.
+class GpuSupervisorTest : public SupervisorTest {
+ protected:
+  GpuSupervisorTest() {
+    config_.gpu = "0";
+    config_.nvml_library = testing::FakeGpus::library();
+    config_.lock_folder = folder_.path();
+    config_.gpu_look = std::chrono::milliseconds(5);
+    config_.gpu_memory_wait = std::chrono::seconds(60);
+    config_.gpu_error_wait = std::chrono::milliseconds(0);  // the made-up library has it ready
+    absl::StatusOr<TakenGpu> taken = TakeGpu(config_);
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    watch_ = std::make_unique<GpuWatch>(*std::move(taken), config_.gpu_slack_bytes);
+    supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_, watch_.get());
+  }
+  ~GpuSupervisorTest() override { supervisor_.reset(); }
+  void Use(int64_t mib) {
+    fake_.gpus[0].used_mib = mib;
+    fake_.gpus[0].processes = {{71, mib}};
+    fake_.Write();
+  }
+  /// The script's `await` goes on.
+  std::string Gate() const { return folder_.path() + "/gate"; }
+  void OpenGate() const { std::ofstream(Gate()).flush(); }
+
+  testing::FakeGpus fake_;
+  std::unique_ptr<GpuWatch> watch_;
+};
+
+TEST_F(GpuSupervisorTest, ShowsARankItsDeviceAlone) {
+  supervisor_->Start(Script("all: env CUDA_VISIBLE_DEVICES\n"));
+  EXPECT_THAT(events_.Await(v1::WorkerEvent::kStarted).started().description(), HasSubstr("on a GPU"));
+  EXPECT_EQ(events_.Await(v1::WorkerEvent::kOutput).output().lines(0), fake_.gpus[0].uuid);
+  EXPECT_EQ(End().how(), "exited with code 0");
+}
+
+TEST_F(GpuSupervisorTest, StartsARankWhenTheDevicesMemoryIsFree) {
+  Use(20000);
+  supervisor_->Start(Script("all: steps 1\n"));
+  v1::StopRank other;  // answered after the start was carried out
+  other.set_attempt("other/1");
+  supervisor_->Stop(other);
+  EXPECT_EQ(End().how(), "was not there any more");
+  EXPECT_THAT(supervisor_->Ranks(), SizeIs(1));  // known, so that nobody takes it for lost
+  Use(4);
+  events_.Await(v1::WorkerEvent::kStep);
+  EXPECT_TRUE(End().clean());
+}
+
+TEST_F(GpuSupervisorTest, RefusesARankWhoseMemoryDoesNotComeBack) {
+  config_.gpu_memory_wait = std::chrono::milliseconds(20);
+  Use(20004);
+  supervisor_->Start(Script("all: hang\n"));
+  EXPECT_EQ(End().how(), "could not be started: 20000 MiB of the memory of GPU " + fake_.gpus[0].uuid +
+                             " are still in use, pid 71 holds 20004 MiB");
+  AwaitNoRanks();
+  fake_.gpus[0].error = 15;
+  fake_.Write();
+  supervisor_->Start(Script("all: hang\n"));
+  EXPECT_THAT(End().how(), HasSubstr("could not be started: nvmlDeviceGetMemoryInfo_v2: GPU is lost"));
+}
+
+TEST_F(GpuSupervisorTest, LetsARankGoThatIsStillWaiting) {
+  Use(20000);
+  supervisor_->Start(Script("all: hang\n"));
+  Stop();
+  v1::RankEnded end = End();
+  EXPECT_TRUE(end.stopped());
+  EXPECT_EQ(end.how(), "was asked to end before it could be started");
+  AwaitNoRanks();
+  supervisor_->Start(Script("all: hang\n"));
+  supervisor_->Leave();
+  end = End();
+  EXPECT_TRUE(end.left());
+  EXPECT_FALSE(end.stopped());
+}
+
+TEST_F(GpuSupervisorTest, TellsWhatTheDeviceReportedWithTheEnd) {
+  fake_.gpus[0].xids = {79};  // before: not this rank's
+  fake_.Write();
+  supervisor_->Start(Script("all: await " + Gate() + "\nall: fail 13 a kernel failed\n"));
+  events_.Await(v1::WorkerEvent::kStarted);
+  fake_.gpus[0].xids = {79, 31, 43, 31};
+  fake_.gpus[0].ecc_errors = 2;
+  fake_.Write();
+  OpenGate();
+  v1::RankEnded end = End();
+  const std::string errors =
+      "; its GPU reported Xid 31 (a kernel touched memory that is not mapped), Xid 43 (the GPU has stopped "
+      "this "
+      "program's work after an error of it), 2 new memory errors that could not be corrected";
+  EXPECT_EQ(end.result().message(), "a kernel failed" + errors);
+  EXPECT_EQ(end.how(), "exited with code 1" + errors);
+  AwaitNoRanks();
+  supervisor_->Start(Script("all: exit 7\n"));
+  EXPECT_EQ(End().how(), "exited with code 7");
+}
+
+TEST_F(GpuSupervisorTest, SaysOfADeadRankThatItsDeviceIsLost) {
+  supervisor_->Start(Script("all: await " + Gate() + "\nall: kill 9\n"));
+  events_.Await(v1::WorkerEvent::kStarted);
+  fake_.gpus[0].xids = {79};
+  fake_.gpus[0].error = 15;
+  fake_.Write();
+  OpenGate();
+  EXPECT_EQ(
+      End().how(),
+      "killed by signal 9 (SIGKILL); its GPU reported Xid 79 (the GPU has fallen off the bus); its GPU does "
+      "not answer (nvmlDeviceGetMemoryInfo_v2: GPU is lost)");
+}
+
+TEST_F(GpuSupervisorTest, TellsAnEndWhenTheMemoryHasComeBack) {
+  supervisor_->Start(Script("all: hang\n"));
+  const int pid = events_.Await(v1::WorkerEvent::kSpawned).spawned().pid();
+  events_.Await(v1::WorkerEvent::kStarted);
+  Use(20000);
+  Stop();
+  while (kill(pid, 0) == 0) std::this_thread::yield();
+  EXPECT_THAT(supervisor_->Ranks(), SizeIs(1));
+  EXPECT_EQ(outbox_.Next(1).events_size(), 0);
+  Use(4);
+  EXPECT_EQ(End().how(), "killed by signal 2 (SIGINT)");
+}
+
+TEST_F(GpuSupervisorTest, DoesNotKeepAnEndBackForEver) {
+  config_.gpu_memory_wait = std::chrono::milliseconds(20);
+  supervisor_->Start(Script("all: await " + Gate() + "\nall: exit 7\n"));
+  events_.Await(v1::WorkerEvent::kStarted);
+  Use(20004);
+  OpenGate();
+  EXPECT_THAT(End().how(), AllOf(HasSubstr("exited with code 7; 20000 MiB of the memory of GPU "),
+                                 HasSubstr("are still in use, pid 71 holds 20004 MiB")));
 }
 
 }  // namespace

@@ -80,7 +80,9 @@ class CheckpointsTest : public ::testing::Test {
         if (rank != 0) return;
         EXPECT_TRUE(result.losses.emplace(report.step(), report.loss()).second);
       };
-      const absl::StatusOr<v1::RankResult> end = RunRank(start, {ring, across}, **dataset, hooks);
+      const auto device = OpenRankDevice(start);
+      ASSERT_TRUE(device.ok()) << device.status();
+      const absl::StatusOr<v1::RankResult> end = RunRank(start, **device, {ring, across}, **dataset, hooks);
       result.ends[rank] = end.status();
       if (end.ok() && end->interrupted()) ++interrupted_;
     });

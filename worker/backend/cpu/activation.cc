@@ -82,8 +82,7 @@ HWY_EXPORT(SwiGluGradientRun);
 
 void CpuBackend::ActivationForward(Activation f, const Matrix& u, const Matrix& v, const Matrix& m) {
   const bool gated = f == Activation::kSwiGlu;
-  Require(IsF32(u, m.rows, m.cols) && IsF32(m, m.rows, m.cols) && (!gated || IsF32(v, m.rows, m.cols)),
-          "ActivationForward expects fp32 operands of one shape");
+  RequireActivation(activation(), f, u, v, m);
   const bool contiguous = u.contiguous() && m.contiguous() && (!gated || v.contiguous());
   ForEachRun(threads_, m, contiguous, [&](int64_t row, int64_t col, int64_t n) {
     if (gated) {
@@ -96,8 +95,7 @@ void CpuBackend::ActivationForward(Activation f, const Matrix& u, const Matrix& 
 
 void CpuBackend::ActivationBackward(Activation f, const Matrix& u, const Matrix& v, const Matrix& dm) {
   const bool gated = f == Activation::kSwiGlu;
-  Require(IsF32(u, dm.rows, dm.cols) && IsF32(dm, dm.rows, dm.cols) && (!gated || IsF32(v, dm.rows, dm.cols)),
-          "ActivationBackward expects fp32 operands of one shape");
+  RequireActivation(activation(), f, u, v, dm);
   const bool contiguous = u.contiguous() && dm.contiguous() && (!gated || v.contiguous());
   ForEachRun(threads_, dm, contiguous, [&](int64_t row, int64_t col, int64_t n) {
     if (gated) {

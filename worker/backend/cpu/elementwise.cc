@@ -139,7 +139,7 @@ void CpuBackend::Add(const Matrix& x, const Matrix& to) {
 }
 
 void CpuBackend::AddBias(const Matrix& bias, const Matrix& x) {
-  Require(IsF32(bias, 1, x.cols) && x.type == DType::kF32, "AddBias expects fp32 bias [1, cols]");
+  RequireAddBias(activation(), bias, x);
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       HWY_DYNAMIC_DISPATCH(AddRun)(bias.f32(), At(x, row, 0), x.cols);

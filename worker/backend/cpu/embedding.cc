@@ -22,9 +22,7 @@ int64_t ShardRow(const Matrix& ids, int64_t row, int64_t first, const Matrix& ta
 
 void CpuBackend::EmbeddingGather(const Matrix& ids, int64_t first, const Matrix& table, bool accumulate,
                                  const Matrix& x) {
-  Require(ids.type == DType::kI32 && ids.rows == x.rows && IsF32(x, x.rows, table.cols) &&
-              table.type == DType::kF32,
-          "EmbeddingGather expects int32 ids [n, 1], fp32 table [rows, h] and x [n, h]");
+  RequireEmbeddingGather(activation(), ids, table, x);
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t from = ShardRow(ids, row, first, table);
@@ -40,9 +38,7 @@ void CpuBackend::EmbeddingGather(const Matrix& ids, int64_t first, const Matrix&
 
 void CpuBackend::EmbeddingScatterAdd(const Matrix& ids, int64_t first, const Matrix& dx,
                                      const Matrix& d_table) {
-  Require(ids.type == DType::kI32 && ids.rows == dx.rows && IsF32(dx, dx.rows, d_table.cols) &&
-              d_table.type == DType::kF32,
-          "EmbeddingScatterAdd expects int32 ids [n, 1], fp32 dx [n, h] and d_table [rows, h]");
+  RequireEmbeddingScatterAdd(activation(), ids, dx, d_table);
   // By columns: rows of one id meet in row order on one thread, whatever the number of threads.
   ParallelRanges(TeamFor(threads_, dx.size()), dx.cols, 16, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = 0; row < dx.rows; ++row) {

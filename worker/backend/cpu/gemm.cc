@@ -26,13 +26,7 @@ void Sgemm(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, const
 void CpuBackend::Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix& b, Transpose tb, float beta,
                       const Matrix& c) {
   const int64_t k = ta == Transpose::kYes ? a.rows : a.cols;
-  Require((ta == Transpose::kYes ? a.cols : a.rows) == c.rows &&
-              (tb == Transpose::kYes ? b.rows : b.cols) == c.cols &&
-              (tb == Transpose::kYes ? b.cols : b.rows) == k,
-          "Gemm expects op(a) [m, k], op(b) [k, n], c [m, n]");
-  Require(a.type == DType::kF32 && b.type == DType::kF32 && c.type == DType::kF32,
-          "Gemm expects fp32 operands");
-  Require(beta == 0 || beta == 1, "Gemm expects beta 0 or 1");
+  RequireGemm(activation(), a, ta, b, tb, beta, c);
   if (c.empty()) return;
   if (k == 0) {
     if (beta == 0) Fill(c, 0);

@@ -48,9 +48,6 @@ HWY_EXPORT(ScaledSoftmax);
 
 namespace {
 
-bool IsColumn(const Matrix& m, DType type, int64_t rows) {
-  return m.type == type && m.rows == rows && m.cols == 1;
-}
 int32_t Target(const Matrix& targets, int64_t row) { return targets.i32()[row * targets.stride]; }
 
 }  // namespace
@@ -58,10 +55,7 @@ int32_t Target(const Matrix& targets, int64_t row) { return targets.i32()[row * 
 void CpuBackend::CrossEntropyForward(const Matrix& logits, const Matrix& targets, int64_t first,
                                      const Matrix& lse, const Matrix& target_logit) {
   const int64_t n = logits.rows;
-  Require(
-      logits.type == DType::kF32 && IsColumn(targets, DType::kI32, n) && IsColumn(lse, DType::kF32, n) &&
-          IsColumn(target_logit, DType::kF32, n),
-      "CrossEntropyForward expects fp32 logits [m, cols], int32 targets, fp32 lse and target_logit [m, 1]");
+  RequireCrossEntropyForward(activation(), logits, targets, lse, target_logit);
   if (logits.empty()) return;
   ParallelRanges(TeamFor(threads_, logits.size()), n, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -78,8 +72,7 @@ void CpuBackend::CrossEntropyForward(const Matrix& logits, const Matrix& targets
 void CpuBackend::CrossEntropyBackward(const Matrix& logits, const Matrix& targets, int64_t first,
                                       const Matrix& lse, float scale) {
   const int64_t n = logits.rows;
-  Require(logits.type == DType::kF32 && IsColumn(targets, DType::kI32, n) && IsColumn(lse, DType::kF32, n),
-          "CrossEntropyBackward expects fp32 logits [m, cols], int32 targets and fp32 lse [m, 1]");
+  RequireCrossEntropyBackward(activation(), logits, targets, lse);
   ParallelRanges(TeamFor(threads_, logits.size()), n, 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (Target(targets, row) < 0) {
@@ -96,9 +89,7 @@ void CpuBackend::CrossEntropyBackward(const Matrix& logits, const Matrix& target
 void CpuBackend::LossSum(const Matrix& lse, const Matrix& target_logit, const Matrix& targets,
                          const Matrix& total) {
   const int64_t n = lse.rows;
-  Require(IsColumn(lse, DType::kF32, n) && IsColumn(target_logit, DType::kF32, n) &&
-              IsColumn(targets, DType::kI32, n) && total.type == DType::kF64 && total.size() == 1,
-          "LossSum expects fp32 lse, target_logit and int32 targets [m, 1], and an fp64 total [1, 1]");
+  RequireLossSum(lse, target_logit, targets, total);
   double sum = 0;
   for (int64_t row = 0; row < n; ++row) {
     if (Target(targets, row) >= 0) sum += static_cast<double>(*At(lse, row, 0)) - *At(target_logit, row, 0);

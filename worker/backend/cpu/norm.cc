@@ -95,8 +95,7 @@ HWY_EXPORT(AddPartial);
 
 void CpuBackend::NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
                              const Matrix& y) {
-  Require(IsF32(y, x.rows, x.cols) && IsF32(w, 1, x.cols) && (b.empty() || IsF32(b, 1, x.cols)),
-          "NormForward expects fp32 x, y [n, h] and w, b [1, h]");
+  RequireNormForward(activation(), x, w, b, y);
   if (x.empty()) return;
   const float* bias = b.empty() ? nullptr : b.f32();
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
@@ -109,9 +108,7 @@ void CpuBackend::NormForward(Norm norm, const Matrix& x, const Matrix& w, const 
 void CpuBackend::NormBackward(Norm norm, const Matrix& x, const Matrix& w, float eps, const Matrix& dy,
                               const Matrix& dx, const Matrix& dw, const Matrix& db) {
   const int64_t h = x.cols;
-  Require(IsF32(dy, x.rows, h) && IsF32(dx, x.rows, h) && IsF32(w, 1, h) && IsF32(dw, 1, h) &&
-              (db.empty() || IsF32(db, 1, h)),
-          "NormBackward expects fp32 x, dy, dx [n, h] and w, dw, db [1, h]");
+  RequireNormBackward(activation(), x, w, dy, dx, dw, db);
   Require(2 * h <= kScratchFloats, "NormBackward expects rows that fit its scratch twice");
   if (x.empty()) return;
   // Each thread sums dw, db over its own rows; the partial sums are added in thread order.

@@ -71,9 +71,7 @@ void AdamWOnHost(int threads, const AdamWStep& step, int64_t n, const float* g, 
 
 void CpuBackend::AdamW(const AdamWStep& step, const Matrix& g, const Matrix& m, const Matrix& v,
                        const Matrix& w) {
-  Require(IsF32(g, w.rows, w.cols) && IsF32(m, w.rows, w.cols) && IsF32(v, w.rows, w.cols) &&
-              IsF32(w, w.rows, w.cols),
-          "AdamW expects fp32 operands of one shape");
+  RequireAdamW(g, m, v, w);
   const bool contiguous = g.contiguous() && m.contiguous() && v.contiguous() && w.contiguous();
   ForEachRun(threads_, w, contiguous, [&](int64_t row, int64_t col, int64_t n) {
     HWY_DYNAMIC_DISPATCH(AdamWRun)

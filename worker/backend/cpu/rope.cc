@@ -45,8 +45,7 @@ HWY_EXPORT(RotateRows);
 
 void CpuBackend::RopeTable(const Matrix& positions, double theta, const Matrix& table) {
   const int64_t n = table.rows, d = table.cols;
-  Require(positions.type == DType::kI32 && positions.rows == n && table.type == DType::kF32 && d % 2 == 0,
-          "RopeTable expects int32 positions [n, 1] and an fp32 table [n, d], d even");
+  RequireRopeTable(positions, table);
   std::vector<double> frequency(d / 2);
   for (int64_t i = 0; i < d / 2; ++i) frequency[i] = std::pow(theta, -2.0 * i / d);
   ParallelRanges(TeamFor(threads_, 16 * table.size()), n, 1, [&](int, int64_t begin, int64_t end) {
@@ -64,8 +63,7 @@ void CpuBackend::RopeTable(const Matrix& positions, double theta, const Matrix& 
 
 void CpuBackend::Rope(const Matrix& table, bool inverse, const Matrix& x) {
   const int64_t d = table.cols;
-  Require(IsF32(table, x.rows, d) && x.type == DType::kF32 && d > 0 && d % 2 == 0 && x.cols % d == 0,
-          "Rope expects an fp32 table [n, d], d even, and fp32 x [n, heads * d]");
+  RequireRope(activation(), table, x);
   ParallelRanges(TeamFor(threads_, x.size()), x.rows, 1, [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(RotateRows)
     (At(table, begin, 0), table.stride, inverse ? -1.0f : 1.0f, At(x, begin, 0), x.stride, end - begin,

@@ -72,7 +72,7 @@ HWY_EXPORT(ColumnSums);
 HWY_EXPORT(SquareSum);
 
 void CpuBackend::AddColumnSums(const Matrix& x, const Matrix& sums) {
-  Require(IsF32(sums, 1, x.cols) && x.type == DType::kF32, "AddColumnSums expects fp32 sums [1, cols]");
+  RequireAddColumnSums(activation(), x, sums);
   // By columns, so that each sum has one order, whatever the number of threads.
   ParallelRanges(TeamFor(threads_, x.size()), x.cols, 16, [&](int, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(ColumnSums)(At(x, 0, begin), x.rows, x.stride, sums.f32() + begin, end - begin);
@@ -80,8 +80,7 @@ void CpuBackend::AddColumnSums(const Matrix& x, const Matrix& sums) {
 }
 
 void CpuBackend::SumSquares(const Matrix& x, const Matrix& total) {
-  Require(x.type == DType::kF32 && total.type == DType::kF64 && total.size() == 1,
-          "SumSquares expects fp32 x and an fp64 total [1, 1]");
+  RequireSumSquares(x, total);
   std::vector<double> partial(threads_, 0.0);
   const int team = TeamFor(threads_, x.size());
   const Matrix flat = x.contiguous() ? x.Reshape(0, 1, x.size()) : x;

@@ -1,4 +1,4 @@
-// The supervisor of `metp-rank run --comm gloo`: starts the ranks, is their rendezvous, collects what they
+// The supervisor of `metp-rank run --comm gloo` and `--comm nccl`: starts the ranks, is their rendezvous, collects what they
 // report.
 
 #include <unistd.h>
@@ -71,6 +71,8 @@ class Supervisor {
   absl::StatusOr<std::unique_ptr<RankProcess>> Spawn(const std::string& program, int rank) {
     RankCommand command;
     command.program = program;
+    if (request_.backend == v1::RankStart::CUDA)
+      command.environment.emplace_back("CUDA_VISIBLE_DEVICES", absl::StrCat(rank));
     RankCallbacks callbacks;
     callbacks.on_message = [this, rank](const v1::FromRank& message) { OnMessage(rank, message); };
     callbacks.on_output = [rank](std::string_view line) {
@@ -87,6 +89,7 @@ class Supervisor {
     *start.mutable_plan() = request_.plan;
     start.set_rank(rank);
     start.set_threads(request_.threads);
+    start.set_backend(request_.backend);
     start.set_attempt(absl::StrCat("run-", getpid()));
     start.set_address("127.0.0.1");
     start.set_measure_sgemm(true);
@@ -201,8 +204,8 @@ class Supervisor {
 
 }  // namespace
 
-absl::StatusOr<RunRecord> RunGloo(const RunRequest& request, const std::string& program,
-                                  const OnStep& on_step) {
+absl::StatusOr<RunRecord> RunProcesses(const RunRequest& request, const std::string& program,
+                                       const OnStep& on_step) {
   METP_RETURN_IF_ERROR(
       Dataset::Open(request.job).status());  // bad data is said once, before anything is started
   return Supervisor(request, on_step).Run(program);

@@ -1,0 +1,50 @@
+#include "worker/backend/cuda/cuda_error.h"
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/step_error.h"
+
+namespace metp::cuda {
+namespace {
+
+struct Meaning {
+  absl::StatusCode code;
+  const char* advice;  // what a person can do; empty: nothing known
+};
+
+Meaning MeaningOf(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return {absl::StatusCode::kResourceExhausted, "the device has no memory left"};
+    case cudaErrorECCUncorrectable:
+      return {absl::StatusCode::kDataLoss,
+              "the device's memory has an uncorrectable error: drain it and have it reset"};
+    case cudaErrorNvlinkUncorrectable:
+      return {absl::StatusCode::kDataLoss, "an NVLink failed: have the node looked at"};
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+      return {absl::StatusCode::kUnavailable,
+              "no such device here: look at nvidia-smi and CUDA_VISIBLE_DEVICES"};
+    case cudaErrorDevicesUnavailable:
+      return {absl::StatusCode::kUnavailable, "the device is in exclusive use by another process"};
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemDriverMismatch:
+      return {absl::StatusCode::kUnavailable,
+              "the NVIDIA driver is missing or older than this binary's CUDA needs"};
+    case cudaErrorNoKernelImageForDevice:
+      return {absl::StatusCode::kUnavailable, "this binary holds no kernels for the device's architecture"};
+    default:
+      return {absl::StatusCode::kInternal, ""};
+  }
+}
+
+}  // namespace
+
+void ThrowCudaError(cudaError_t error, const char* call) {
+  const Meaning meaning = MeaningOf(error);
+  std::string text =
+      absl::StrCat("CUDA: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", call);
+  if (*meaning.advice != '\0') absl::StrAppend(&text, "; ", meaning.advice);
+  throw StepError(absl::Status(meaning.code, text));
+}
+
+}  // namespace metp::cuda

@@ -1,0 +1,24 @@
+#pragma once
+
+// Errors of CUDA calls. Every call's result goes through METP_CUDA, which throws StepError with what was called, what the
+// driver said and, where there is one, what a person can do. Errors of work that was launched earlier come out of whatever
+// call follows it. No CUDA error is fatal to the process: the rank ends, its supervisor says why.
+
+#include <cuda_runtime.h>
+
+namespace metp::cuda {
+
+/// Throws StepError:
+///   ResourceExhausted   out of device memory
+///   DataLoss            uncorrectable memory error (ECC), NVLink error
+///   Unavailable         the device is gone, busy with somebody else, or its driver is too old for this binary
+///   Internal            anything else: a kernel's illegal access, a launch that no device takes
+[[noreturn]] void ThrowCudaError(cudaError_t error, const char* call);
+
+inline void Check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) ThrowCudaError(error, call);
+}
+
+#define METP_CUDA(call) ::metp::cuda::Check((call), #call)
+
+}  // namespace metp::cuda

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that METP needs, as root or through sudo. Quick when they are all there.
 #
-#   deploy/packages.sh [--list] [build] [test] [runtime]        (default: build)
+#   deploy/packages.sh [--list] [build] [test] [runtime] [rdma] [image]        (default: build)
 #
 #   build     compiler, build tools and the libraries to build against
 #   test      what tests/run.sh and .ci/run need beyond that
 #   runtime   the shared libraries that built programs need (for an image)
+#   rdma      what NCCL loads to use InfiniBand or RoCE (for an image)
+#   image     what builds the image without a Docker daemon
 #   --list    print the names and install nothing
 # shellcheck disable=SC2034,SC1091  # the sets are read through a name reference; os-release is the system's
 set -euo pipefail
@@ -28,7 +30,10 @@ test=(
   libclang-rt-14-dev libomp-14-dev llvm-14          # sanitizers, fuzzer, OpenMP and symbolizer for clang
   libboost-context-dev                              # stacks of the emulated CUDA threads, switched without system calls
   shellcheck curl procps
+  prometheus                                        # the server and promtool: alerts and the queries of dashboards
   python3 python3-numpy                             # the executable specification
+  chromium-headless-shell                           # draws the status page
+  python3-venv                                      # Python packages that Debian does not have, in a folder of their own
 )
 runtime=(
   libstdc++6 libgcc-s1 libgomp1
@@ -36,6 +41,8 @@ runtime=(
   libprometheus-cpp-core1.0 libcivetweb1
   libdnnl2 libhwy1 libgloo0 libyaml-cpp0.7 libsqlite3-0 zlib1g
 )
+rdma=(libibverbs1 ibverbs-providers)
+image=(buildah debootstrap)
 
 die() {
   printf 'packages.sh: %s\n' "$*" >&2
@@ -47,13 +54,13 @@ sets=()
 list=false
 for argument in "$@"; do
   case $argument in
-    build | test | runtime) sets+=("$argument") ;;
+    build | test | runtime | rdma | image) sets+=("$argument") ;;
     --list) list=true ;;
     -h | --help)
       sed -n '2,/^# shellcheck/{/shellcheck/d;s/^# \{0,1\}//p}' "$0"
       exit 0
       ;;
-    *) die "found '$argument', expected build, test, runtime or --list" ;;
+    *) die "found '$argument', expected build, test, runtime, rdma, image or --list" ;;
   esac
 done
 [[ ${#sets[@]} -gt 0 ]] || sets=(build)

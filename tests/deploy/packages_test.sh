@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Installs the programs into a folder and makes the Debian package, and looks at both.
+#
+#   packages_test.sh BUILD
+set -euo pipefail
+build=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+for tool in dpkg-deb dpkg-shlibdeps systemd-analyze; do
+  command -v "$tool" >/dev/null || {
+    echo "skipped: $tool is missing"
+    exit 77
+  }
+done
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+programs=(metp-coordinator metp-worker metp-rank metpctl)
+units=(metp-coordinator.service metp-worker@.service)
+
+DESTDIR=$folder/installed cmake --install "$build" --component metp --prefix /usr >/dev/null
+for program in "${programs[@]}"; do
+  "$folder/installed/usr/bin/$program" --version >/dev/null || fail "$program does not run from where it is installed"
+done
+
+(cd "$folder" && cpack --config "$build/CPackConfig.cmake" -B "$folder/package" >cpack.log 2>&1) || {
+  cat "$folder/cpack.log"
+  fail "cpack failed"
+}
+package=$(compgen -G "$folder/package/metp_*.deb") || fail "cpack made no package"
+[[ $(wc -l <<<"$package") == 1 ]] || fail "cpack made more than one package: $package"
+content=$(dpkg-deb -c "$package" | awk '{print $6}')
+for file in "${programs[@]/#//usr/bin/}" "${units[@]/#//usr/lib/systemd/system/}" /usr/lib/sysusers.d/metp.conf \
+  /etc/default/metp-coordinator /etc/default/metp-worker /usr/share/metp/examples/licenses-4k.yaml; do
+  grep -qx ".$file" <<<"$content" || fail "the package lacks $file:"$'\n'"$content"
+done
+! grep -q -e _test -e bench -e '[.]so' <<<"$content" || fail "the package has what it should not:"$'\n'"$content"
+dpkg-deb -f "$package" Depends | grep -q 'libgrpc++' || fail "the package does not depend on its libraries"
+dpkg-deb -I "$package" | grep -q conffiles || fail "the package has no conffiles"
+
+# Units: what they start is in the package; every directive is one that systemd knows.
+dpkg-deb -x "$package" "$folder/root"
+for unit in "${units[@]}"; do
+  sed "s|/usr/bin/|$folder/root/usr/bin/|; s|^User=.*|User=root|" "$folder/root/usr/lib/systemd/system/$unit" \
+    >"$folder/${unit/@/@1}"
+  said=$(systemd-analyze verify --man=no "$folder/${unit/@/@1}" 2>&1) || fail "$unit: $said"
+  ! grep "$unit\|${unit/@/@1}" <<<"$said" || fail "$unit: $said"
+done
+
+# Options in units and defaults are ones that the programs have.
+for program in metp-coordinator metp-worker; do
+  help=$("$folder/root/usr/bin/$program" --help)
+  while read -r option; do
+    grep -q -e "$option" <<<"$help" || fail "$program has no $option"
+  done < <(cat "$folder"/root/usr/lib/systemd/system/"$program"*.service "$folder/root/etc/default/$program" |
+    sed 's/#.*//' | grep -o -e '--[a-z-]*')
+done
+echo "$(basename "$package"), $(dpkg-deb -f "$package" Installed-Size) KiB installed"

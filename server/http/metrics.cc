@@ -1,9 +1,13 @@
 #include "server/http/metrics.h"
 
+#include <sys/statvfs.h>
+
 #include <map>
 #include <vector>
 
 #include "proto/support/metric_page.h"
+#include "server/http/html.h"
+#include "server/http/job_series.h"
 #include "server/worker_list.h"
 
 namespace metp {
@@ -23,6 +27,9 @@ void AddWorkers(MetricPage& page, const Registry& registry, const JobTable& jobs
     ++count[worker.state()];
     busy += worker.job().empty() ? 0 : 1;
     drained += worker.drained() ? 1 : 0;
+    page.Gauge("metp_worker_ready", "0: suspect or lost.",
+               {{"worker", worker.name()}, {"node", worker.node()}},
+               worker.state() == v1::WorkerStatus::READY ? 1 : 0);
   }
   for (const auto& [state, n] : count) {
     page.Gauge("metp_workers", "Workers by what the coordinator holds them for.",
@@ -40,8 +47,56 @@ void AddJobs(MetricPage& page, const std::map<v1::JobStatus::State, int>& count)
   page.Gauge("metp_queue_depth", "Jobs that wait for workers.", {}, count.at(v1::JobStatus::QUEUED));
 }
 
+MetricPage::Labels With(MetricPage::Labels labels, const std::string& key, const std::string& value) {
+  labels.emplace_back(key, value);
+  return labels;
+}
+
+void AddPlanned(MetricPage& page, const MetricPage::Labels& job, const v1::Prediction& plan) {
+  page.Gauge("metp_job_planned_step_seconds", "Time of a step as planned.", job, plan.step_seconds());
+  page.Gauge("metp_job_planned_tokens_per_second", "As planned.", job, plan.tokens_per_second());
+  page.Gauge("metp_job_planned_mfu_ratio", "As planned.", job, plan.mfu());
+  page.Gauge("metp_job_planned_exposed_seconds", "Of a step, all passes, as planned.", job,
+             plan.exposed_seconds());
+  page.Gauge("metp_job_planned_memory_peak_bytes", "Planned peak of the rank that has most.", job,
+             static_cast<double>(plan.peak_bytes()));
+  page.Gauge("metp_job_planned_memory_usable_bytes", "Of one device, that it was planned for.", job,
+             static_cast<double>(plan.usable_bytes()));
+  for (const auto& [category, bytes] : plan.peak_bytes_by_category()) {
+    page.Gauge("metp_job_planned_memory_at_peak_bytes", "Held at the planned peak; sums to it.",
+               With(job, "category", category), static_cast<double>(bytes));
+  }
+  for (const v1::PassPrediction& pass : plan.passes()) {
+    const MetricPage::Labels labels = With(job, "pass", pass.pass());
+    page.Gauge("metp_job_planned_pass_compute_seconds", "Of a step, slowest rank, as planned.", labels,
+               pass.compute_seconds());
+    page.Gauge("metp_job_planned_pass_communication_seconds", "Of a step, slowest rank, as planned.", labels,
+               pass.communication_seconds());
+    page.Gauge("metp_job_planned_pass_exposed_seconds", "Of a step, slowest rank, as planned.", labels,
+               pass.exposed_seconds());
+  }
+}
+
+void AddState(MetricPage& page, const CoordinatorState& state) {
+  page.Gauge("metp_start_timestamp_seconds", "When this coordinator started, Unix time.", {},
+             Seconds(state.started));
+  page.Gauge("metp_store_writable", "0 while the store takes no changes.", {}, state.store_writable ? 1 : 0);
+  struct statvfs disk = {};
+  if (state.folder.empty() || statvfs(state.folder.c_str(), &disk) != 0) return;
+  const double block = static_cast<double>(disk.f_frsize);
+  page.Gauge("metp_state_free_bytes", "Free on the file system of --state.", {},
+             block * static_cast<double>(disk.f_bavail));
+  page.Gauge("metp_state_size_bytes", "Size of the file system of --state.", {},
+             block * static_cast<double>(disk.f_blocks));
+}
+
 void AddJob(MetricPage& page, const v1::JobStatus& job) {
   const MetricPage::Labels labels = {{"job", job.id()}};
+  if (job.has_prediction()) {
+    AddPlanned(page, labels, job.prediction());
+    page.Gauge("metp_job_mfu_ratio", "Model FLOPs over the peak of the profile, over the last steps.", labels,
+               MeasuredMfu(job));
+  }
   page.Gauge("metp_job_step", "Last step that every rank has reported.", labels, job.step());
   page.Gauge("metp_job_steps", "Steps that the job is to take.", labels, job.job().train().steps());
   if (job.has_loss()) page.Gauge("metp_job_loss", "Loss of the last step.", labels, job.loss());
@@ -53,6 +108,8 @@ void AddJob(MetricPage& page, const v1::JobStatus& job) {
   if (job.job().has_checkpoint()) {
     page.Gauge("metp_job_checkpoint_step", "Step of the newest complete checkpoint; 0: none.", labels,
                job.checkpoint_step());
+    page.Gauge("metp_job_checkpoint_every_steps", "Steps from one to the next.", labels,
+               job.job().checkpoint().every_steps());
     page.Gauge("metp_job_checkpoint_failing", "1 while the last checkpoint could not be written.", labels,
                job.checkpoint_trouble().empty() ? 0 : 1);
   }
@@ -70,12 +127,20 @@ void AddJob(MetricPage& page, const v1::JobStatus& job) {
 
 }  // namespace
 
-std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers, bool store_writable) {
+std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers, const CoordinatorState& state) {
   MetricPage page;
+  AddState(page, state);
   AddWorkers(page, workers, jobs);
   AddJobs(page, jobs.Count());
+  for (const auto& [cause, count] : jobs.CountWaiting())
+    page.Gauge("metp_queue_jobs", "Queued jobs by what they wait for.", {{"reason", WaitCauseName(cause)}},
+               count);
   for (const v1::JobStatus& job : jobs.Active()) AddJob(page, job);
-  page.Gauge("metp_store_writable", "0 while the store takes no changes.", {}, store_writable ? 1 : 0);
+  for (const auto& [job, time] : jobs.LastSteps()) {
+    page.Gauge("metp_job_progress_timestamp_seconds",
+               "When its last step became whole, or, before the first, when it started. Unix time.",
+               {{"job", job}}, Seconds(time));
+  }
   return page.Text();
 }
 

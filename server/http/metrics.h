@@ -1,7 +1,9 @@
 #pragma once
 
-// The coordinator's /metrics, made at each scrape from the tables. Names and labels: the table in README.md.
+// The coordinator's /metrics, made at each scrape from the tables. Names and labels: the table in
+// deploy/prometheus/README.md.
 
+#include <chrono>
 #include <string>
 
 #include "server/job_table.h"
@@ -9,7 +11,13 @@
 
 namespace metp {
 
-/// `store_writable`: its last write was taken.
-std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers, bool store_writable);
+/// Of the coordinator itself.
+struct CoordinatorState {
+  bool store_writable = true;  // its last write was taken
+  std::chrono::system_clock::time_point started;
+  std::string folder = {};  // of the store; empty: it is in memory
+};
+
+std::string CoordinatorMetrics(const JobTable& jobs, const Registry& workers, const CoordinatorState& state);
 
 }  // namespace metp

@@ -213,6 +213,19 @@ absl::Status Api::WatchLogs(const std::string& job, std::optional<int> rank, boo
       [] { return true; });  // a stream of output ends in good order only when there is no more
 }
 
+absl::Status Api::TraceJob(const std::string& job, int steps, std::chrono::seconds timeout,
+                           const std::function<void(const v1::TraceChunk&)>& on_chunk) {
+  v1::TraceJobRequest request;
+  request.set_job(job);
+  request.set_steps(steps);
+  return impl_->Read<v1::TraceChunk>(
+      [&](grpc::ClientContext* context) {
+        context->set_deadline(std::chrono::system_clock::now() + timeout);
+        return impl_->stub->TraceJob(context, request);
+      },
+      on_chunk);
+}
+
 void Api::Interrupt() {
   MutexLock lock(impl_->mutex);
   impl_->interrupted = true;

@@ -45,7 +45,11 @@ class Api {
                         const std::function<void(const v1::WatchJobUpdate&)>& on_update);
   absl::Status WatchLogs(const std::string& job, std::optional<int> rank, bool follow,
                          const std::function<void(const v1::LogChunk&)>& on_chunk);
-  /// Ends a Watch call in progress, and makes later ones end at once. Any thread.
+  /// The timelines of the job's next steps, once; this call is not taken up again when the coordinator has been away.
+  /// DeadlineExceeded: they have not come in time.
+  absl::Status TraceJob(const std::string& job, int steps, std::chrono::seconds timeout,
+                        const std::function<void(const v1::TraceChunk&)>& on_chunk);
+  /// Ends a Watch or Trace call in progress, and makes later ones end at once. Any thread.
   void Interrupt();
 
  private:

@@ -31,6 +31,7 @@ void AddExport(CLI::App& app, Globals& globals);
 void AddWorkers(CLI::App& app, Globals& globals);
 void AddDrain(CLI::App& app, Globals& globals);
 void AddResume(CLI::App& app, Globals& globals);
+void AddTrace(CLI::App& app, Globals& globals);
 void AddVersion(CLI::App& app, Globals& globals);
 
 inline constexpr char kJobHelp[] = "id, name (its latest job) or unambiguous beginning of an id";

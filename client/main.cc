@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   metp::AddWorkers(app, globals);
   metp::AddDrain(app, globals);
   metp::AddResume(app, globals);
+  metp::AddTrace(app, globals);
   metp::AddVersion(app, globals);
   try {
     app.parse(argc, argv);

@@ -17,6 +17,9 @@ struct CoordinatorConfig {
   /// Metrics and status page, HOST:PORT; port 0 takes a free one.
   std::string http = "127.0.0.1:7071";
 
+  /// Folder of the store; empty: it is in memory, and forgotten when the program ends.
+  std::string state;
+
   /// Silence after which a worker is shown as suspect and gets no new ranks. Workers speak every second:
   /// below 2 s a busy machine looks dead.
   std::chrono::milliseconds suspect_after{3000};
@@ -53,6 +56,10 @@ struct CoordinatorConfig {
 
   /// Ended jobs that are kept with steps and output; the oldest ended one goes when there are more.
   int finished_jobs_kept = 200;
+  /// Memory and passes over time, for the status page: ended jobs that keep theirs, and points (half a KiB each) that all jobs
+  /// may have together. Beyond that the job that reports next makes do with half of its points.
+  int finished_histories_kept = 50;
+  size_t history_points = 1 << 17;
   /// Output kept of one job; older lines are dropped and counted.
   size_t log_lines = 20000;
   size_t log_bytes = 4 << 20;

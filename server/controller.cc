@@ -33,7 +33,7 @@ absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string
   } else if (!absl::IsNotFound(repeated.status())) {
     return repeated.status();
   }
-  submission.workers = WorkersToPlanOn();
+  submission.workers = WorkersToPlanOn(job.device());
   const auto quota = config_.quotas.find(job.namespace_());
   if (quota != config_.quotas.end() && quota->second < submission.workers.count) {
     submission.workers.count = quota->second;
@@ -43,12 +43,25 @@ absl::StatusOr<Controller::Submission> Controller::BeginSubmit(const std::string
   return submission;
 }
 
-Workers Controller::WorkersToPlanOn() const {
+Workers Controller::WorkersToPlanOn(v1::JobSpec::Device kind) const {
   Workers there;
+  there.device = kind;
   std::vector<v1::WorkerStatus> workers = workers_.List();
   std::erase_if(workers, [](const v1::WorkerStatus& worker) {
     return worker.state() == v1::WorkerStatus::LOST || worker.drained();
   });
+  const auto gpus = std::count_if(workers.begin(), workers.end(), [](const v1::WorkerStatus& worker) {
+    return worker.device_kind() == v1::JobSpec::DEVICE_GPU;
+  });
+  if (kind != v1::JobSpec::DEVICE_CPU && kind != v1::JobSpec::DEVICE_GPU)
+    there.device = gpus > 0 ? v1::JobSpec::DEVICE_GPU : v1::JobSpec::DEVICE_CPU;
+  if (there.device == v1::JobSpec::DEVICE_GPU) {
+    there.limit = "the number of registered GPU workers";
+  } else if (gpus > 0) {
+    there.limit = "the number of registered CPU workers";
+  }
+  std::erase_if(workers,
+                [&](const v1::WorkerStatus& worker) { return worker.device_kind() != there.device; });
   there.profile = CommonProfile(workers);
   for (const v1::WorkerStatus& worker : workers) {
     ++there.count;
@@ -124,6 +137,7 @@ absl::StatusOr<Registry::Session> Controller::Connect(const v1::WorkerHello& hel
     const bool there = Names(hello, rank.attempt, rank.rank);
     if (there) {
       BackAgain(rank);
+      SendTraceOrder(rank);  // it may not have heard
       if (rank.stop_sent) SendStop(rank);
     } else if (rank.state == v1::RankStatus::ASSIGNED && !rank.stop_sent) {
       // The session broke before the command arrived.
@@ -198,6 +212,9 @@ absl::Status Controller::Apply(const std::string& worker, const v1::WorkerEvent&
         status = jobs_.NoteCheckpoint(attempt, rank, event.checkpoint());
         if (event.checkpoint().kind() == v1::CheckpointNote::WAITING) hangs_.Waits(attempt, clock_.Now());
         break;
+      case v1::WorkerEvent::kTrace:
+        TakeTrace(attempt, event.trace());
+        break;
       case v1::WorkerEvent::kOutput:
         status =
             jobs_.AppendOutput(attempt, rank, {event.output().lines().begin(), event.output().lines().end()},
@@ -265,6 +282,7 @@ absl::Status Controller::Gone(const std::string& attempt, int rank, const RankEn
   if (over) {
     rendezvous_.Erase(attempt);
     hangs_.Forget(attempt);
+    EndTrace(attempt);
   }
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@
 #include "server/rendezvous.h"
 #include "server/scheduler/scheduler.h"
 #include "server/store/store.h"
+#include "server/trace_session.h"
 
 namespace metp {
 
@@ -68,6 +69,9 @@ class Controller {
                                        const Choice& choice);
   /// `reference`: see JobTable::Find; errors of Find and JobTable::Cancel.
   absl::StatusOr<v1::JobStatus> Cancel(const std::string& reference);
+  /// The timelines of the job's next steps are ordered; they, or why there are none, go to `session` for as long as it is held
+  /// elsewhere.
+  void Trace(const std::string& id, const std::shared_ptr<TraceSession>& session);
   /// NotFound: no such worker. Unavailable: the store refuses.
   absl::Status Drain(const v1::DrainWorkerRequest& request);
 
@@ -104,6 +108,15 @@ class Controller {
   absl::Status Apply(const std::string& worker, const v1::WorkerEvent& event);
   /// A rank has measured its links, before its first step.
   void NoteLink(const std::string& worker, const std::string& attempt, int rank, const v1::Link& link);
+  struct Tracing {
+    std::weak_ptr<TraceSession> session;
+    int ranks = 0, steps = 0;  // of the attempt; ordered of each
+  };
+  void OrderTrace(const std::string& attempt, const Tracing& tracing, TraceSession& session);
+  /// If its attempt is being traced.
+  void SendTraceOrder(const LiveRank& rank);
+  void TakeTrace(const std::string& attempt, const v1::TracePart& part);
+  void EndTrace(const std::string& attempt);
   /// Lets a rank leave that is on a worker whose ranks were evicted.
   void Evict(const std::string& worker);
   void AnswerGets(const std::string& worker, const std::string& attempt,
@@ -146,7 +159,8 @@ class Controller {
   void Replan(const Decisions& decisions);
   void PlanAgain(const std::string& id, const v1::JobStatus& status, Shortage& shortage);
   void Flush();
-  Workers WorkersToPlanOn() const;
+  /// Those of a kind: cpu or gpu; auto: GPUs where there are any.
+  Workers WorkersToPlanOn(v1::JobSpec::Device kind) const;
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);
 
@@ -163,6 +177,7 @@ class Controller {
   Scheduler scheduler_;
   RendezvousTable rendezvous_;
   HangWatch hangs_;
+  std::map<std::string, Tracing> traces_;  // by attempt
   PlanElsewhere planner_;
   std::map<std::string, Shortage> shortages_;       // by job
   std::pair<uint64_t, uint64_t> scheduled_;         // versions of jobs and workers at the last look

@@ -55,14 +55,16 @@ std::map<std::string, Controller::Sight> Controller::Look(const std::vector<Live
     ++sight.live;
     sight.heard = sight.heard || workers_.Ready(rank.worker);
   }
-  const std::vector<std::string> able = workers_.Schedulable();
-  const auto free =
-      std::count_if(able.begin(), able.end(), [&](const std::string& name) { return busy.count(name) == 0; });
+  const auto free = [&](v1::JobSpec::Device kind) {
+    const std::vector<std::string> able = workers_.Schedulable(kind);
+    return std::count_if(able.begin(), able.end(),
+                         [&](const std::string& name) { return busy.count(name) == 0; });
+  };
   for (auto& [attempt, sight] : sights) {
     if (sight.heard) continue;
     const absl::StatusOr<v1::JobStatus> status = jobs_.Get(JobOfAttempt(attempt));
     sight.whole = status.ok() && sight.live == status->ranks_size();
-    sight.elsewhere = free >= sight.live;
+    sight.elsewhere = status.ok() && free(KindOf(status->plan())) >= sight.live;
   }
   return sights;
 }
@@ -149,7 +151,6 @@ bool Controller::ScheduleDue() const {
 }
 
 void Controller::Replan(const Decisions& decisions) {
-  const int there = workers_.registered();
   std::map<std::string, Shortage> still;
   for (const Decisions::Wait& wait : decisions.wait) {
     if (!wait.lacks) continue;
@@ -161,7 +162,7 @@ void Controller::Replan(const Decisions& decisions) {
   }
   shortages_ = std::move(still);
   for (const auto& [id, first] : jobs_.Shrunk()) {
-    if (RanksOf(first.first) <= there)
+    if (RanksOf(first.first) <= workers_.registered(KindOf(first.first)))
       jobs_.Replan(id, first.first, first.second, "since enough workers are there again").IgnoreError();
   }
 }
@@ -170,7 +171,7 @@ void Controller::PlanAgain(const std::string& id, const v1::JobStatus& status, S
   const v1::ParallelSpec& parallel = status.job().parallel();
   const int rings = std::max(1, parallel.rings());
   const bool may_shrink = parallel.degree() == 0 || parallel.min_degree() < parallel.degree();
-  Workers there = WorkersToPlanOn();
+  Workers there = WorkersToPlanOn(KindOf(status.plan()));
   if (!planner_ || !may_shrink || there.count < parallel.min_degree() * rings) return;
   if (shortage.planning || shortage.planned_on == there.count) return;
   if (clock_.Now() - shortage.since < config_.replan_after) return;

@@ -7,10 +7,8 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
-#include "proto/support/metric_page.h"
 #include "proto/support/status_macros.h"
-#include "server/http/metrics.h"
-#include "server/http/status_page.h"
+#include "server/http/site.h"
 
 namespace metp {
 namespace {
@@ -25,6 +23,7 @@ constexpr int kMinPingIntervalMs = 5000;
 
 Coordinator::Coordinator(CoordinatorConfig config, const Clock& clock, Store& store)
     : config_(std::move(config)),
+      clock_(clock),
       jobs_(config_, clock, store, changes_),
       workers_(config_, clock),
       store_(store),
@@ -49,13 +48,12 @@ absl::Status Coordinator::Start() {
 }
 
 absl::Status Coordinator::ServeHttp() {
-  std::map<std::string, HttpServer::Handler> pages;
-  pages["/"] = [this] { return HttpPage{.body = StatusPage(jobs_, workers_)}; };
-  pages["/healthz"] = [] { return HttpPage{.body = "ok\n"}; };
-  pages["/metrics"] = [this] {
-    return HttpPage{.type = MetricPage::kContentType,
-                    .body = CoordinatorMetrics(jobs_, workers_, controller_.store_writable())};
-  };
+  auto pages = SitePages({.jobs = jobs_,
+                          .workers = workers_,
+                          .clock = clock_,
+                          .coordinator = [this] { return serving_ ? address_ : config_.listen; },
+                          .store_writable = [this] { return controller_.store_writable(); },
+                          .state_folder = config_.state});
   METP_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, std::move(pages)));
   return absl::OkStatus();
 }
@@ -81,6 +79,7 @@ absl::Status Coordinator::ServeGrpc() {
                                                ": the port is in use, or the host is not this machine"));
   }
   address_ = absl::StrCat(config_.listen.substr(0, config_.listen.rfind(':')), ":", port);
+  serving_ = true;
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 // Composition root: makes every part of the coordinator, wires them, serves. What happens when is in
 // controller.h.
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,7 @@ class Coordinator {
   absl::Status ServeGrpc();
 
   const CoordinatorConfig config_;
+  const Clock& clock_;
   ChangeHub changes_;
   JobTable jobs_;
   Registry workers_;
@@ -60,6 +62,7 @@ class Coordinator {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  std::atomic<bool> serving_ = false;  // address_ is set
 };
 
 }  // namespace metp

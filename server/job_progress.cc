@@ -33,6 +33,7 @@ void AddTotals(const v1::StepReport& report, v1::RankStatus& rank) {
 bool JobProgress::Add(const v1::StepReport& report, v1::RankStatus& rank, v1::JobStatus& job) {
   if (report.step() <= rank.step()) return false;
   AddTotals(report, rank);
+  history_.Add(report, job.ranks_size());
   Partial& partial = partial_[report.step()];
   v1::StepPoint& point = partial.point;
   if (partial.reported == 0 || report.rank() == 0) {
@@ -73,6 +74,7 @@ void JobProgress::Publish(const v1::StepPoint& point, v1::JobStatus& job) {
     for (const auto& [step, partial] : partial_) changed_.insert(step);  // the store forgets those too
   }
   points_.push_back(point);
+  ++published_;
   Summarize(job);
 }
 
@@ -135,6 +137,7 @@ std::vector<int> JobProgress::TakeStragglers(double ratio, v1::JobStatus& job) {
 void JobProgress::StartAttempt() {
   compute_.clear();
   stragglers_.clear();
+  history_.StartAttempt();
   partial_.clear();
   forget_unfinished_ = true;
 }

@@ -12,6 +12,7 @@
 
 #include "metp/v1/report.pb.h"
 #include "metp/v1/status.pb.h"
+#include "server/job_history.h"
 #include "server/store/store.h"
 
 namespace metp {
@@ -31,8 +32,13 @@ class JobProgress {
   /// Every step that all ranks have reported, by ascending step; and those before them that some have, since reports of the
   /// others were lost.
   const std::vector<v1::StepPoint>& points() const { return points_; }
+  /// Points that have come so far, those that replace others too.
+  int64_t published() const { return published_; }
   /// The first point after `step`.
   std::vector<v1::StepPoint>::const_iterator After(int step) const;
+  /// Memory and passes over the steps that this coordinator has seen.
+  const JobHistory& history() const { return history_; }
+  JobHistory& history() { return history_; }
   /// Forgets unfinished steps: a new attempt begins.
   void StartAttempt();
   /// The job is done: steps that some ranks have reported count, although what the others reported is lost with them.
@@ -59,6 +65,8 @@ class JobProgress {
   std::map<int, Partial> partial_;             // by step
   std::deque<std::map<int, double>> compute_;  // of the last whole steps of this attempt
   std::set<int> stragglers_;                   // ranks, told
+  JobHistory history_;
+  int64_t published_ = 0;
   // What the store does not have yet.
   std::set<int> changed_;            // steps
   std::optional<int> forget_after_;  // later steps are to go first

@@ -7,6 +7,7 @@
 #include "proto/support/grpc_status.h"
 #include "proto/support/version.h"
 #include "server/pull_stream.h"
+#include "server/trace_session.h"
 #include "server/worker_list.h"
 #include "worker/model/plan.h"
 
@@ -178,6 +179,33 @@ grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* co
   response->set_id(*id);
   for (v1::JobEvent& event : *events) *response->add_events() = std::move(event);
   return Finish(context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::TraceChunk>* JobService::TraceJob(grpc::CallbackServerContext* context,
+                                                               const v1::TraceJobRequest* request) {
+  const absl::StatusOr<std::string> id = jobs_.Find(request->job());
+  if (!id.ok()) return Refuse<v1::TraceChunk>(changes_, id.status());
+  if (request->steps() < 1 || request->steps() > kMostTracedSteps) {
+    return Refuse<v1::TraceChunk>(
+        changes_, absl::InvalidArgumentError(
+                      absl::StrCat("steps: found ", request->steps(), ", expected 1 to ", kMostTracedSteps)));
+  }
+  const auto session = std::make_shared<TraceSession>(changes_, *id, request->steps());
+  loop_.Post([id = *id, asked = std::weak_ptr(session)](Controller& controller) {
+    if (const auto session = asked.lock()) controller.Trace(id, session);
+  });
+  // The stream's end frees the job for other traces.
+  auto source = [this, session](v1::TraceChunk& chunk, absl::Status& status) {
+    switch (session->Take(config_.bytes_per_message, chunk, status)) {
+      case TraceSession::Taken::kChunk:
+        return Pulled::kMessage;
+      case TraceSession::Taken::kNothingYet:
+        return Pulled::kNothingYet;
+      default:
+        return Pulled::kEnd;
+    }
+  };
+  return PullStream<v1::TraceChunk>::Start(changes_, TraceSession::KeyOf(*id), std::move(source));
 }
 
 grpc::ServerUnaryReactor* JobService::ListWorkers(grpc::CallbackServerContext* context,

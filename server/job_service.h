@@ -39,6 +39,8 @@ class JobService final : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
                                        const v1::ListEventsRequest* request,
                                        v1::ListEventsResponse* response) override;
+  grpc::ServerWriteReactor<v1::TraceChunk>* TraceJob(grpc::CallbackServerContext* context,
+                                                     const v1::TraceJobRequest* request) override;
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;

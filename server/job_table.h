@@ -66,6 +66,18 @@ struct LiveRank {
   bool dump = false;   // first it is to say where it is
 };
 
+/// Some neighbouring steps of a job's curve.
+struct CurvePoint {
+  int first_step = 0, last_step = 0;
+  double loss = 0, lowest_loss = 0, highest_loss = 0;  // the mean, and between what it lies
+  double tokens_per_second = 0;
+};
+/// A job's last steps together.
+struct StepRate {
+  int steps = 0;
+  double seconds = 0, tokens = 0, model_flops = 0;  // sums
+};
+
 struct Placement {
   std::string worker, metrics_url;
 };
@@ -154,9 +166,36 @@ class JobTable {
   /// Jobs in each state, every state named; the jobs that hold workers.
   std::map<v1::JobStatus::State, int> Count() const;
   std::vector<v1::JobStatus> Active() const;
+  /// Queued jobs by what they wait for, every cause named.
+  std::map<WaitCause, int> CountWaiting() const;
+  /// When their last step became whole, as this coordinator saw it, of jobs that hold workers; before the first: their start.
+  std::map<std::string, std::chrono::system_clock::time_point> LastSteps() const;
   /// Everything, for invariants.
   std::vector<v1::JobRecord> Snapshot() const;
   absl::StatusOr<std::vector<v1::JobEvent>> Events(const std::string& id) const;
+
+  /// What the overview shows: `limit` jobs at most of each kind, without ranks but the fullest one's memory.
+  struct Overview {
+    std::map<v1::JobStatus::State, int> count;
+    std::vector<v1::JobStatus> queued;    // first come first
+    std::vector<v1::JobStatus> active;    // last submitted first
+    std::vector<v1::JobStatus> finished;  // last ended first
+    struct Trend {
+      std::vector<double> losses;  // thinned
+      StepRate rate;
+    };
+    std::map<std::string, Trend> trends;  // of the active ones
+  };
+  Overview ReadOverview(size_t limit) const;
+  struct View {
+    v1::JobStatus status;
+    std::vector<v1::JobEvent> events;  // oldest first
+    std::vector<CurvePoint> curve;     // `points` at most
+    int steps_known = 0;               // that it is made of
+    StepRate rate;                     // over the last steps
+    JobHistory history;
+  };
+  absl::StatusOr<View> ReadView(const std::string& id, size_t points) const;
 
   struct Update {
     uint64_t version = 0;  // of the status
@@ -186,7 +225,9 @@ class JobTable {
     uint64_t version = 0;
     std::optional<Stop> stop;
     std::optional<RankEnd> cause;
-    std::optional<Clock::Time> not_before;  // its next attempt
+    std::optional<Clock::Time> not_before;                           // its next attempt
+    WaitCause wait = WaitCause::kBusy;                               // while it is queued
+    std::optional<std::chrono::system_clock::time_point> last_step;  // was whole; its first start before that
     JobProgress progress;
     LogRing log;
   };
@@ -215,6 +256,9 @@ class JobTable {
   /// Enters the job where its state belongs.
   void Index(Job& job) METP_REQUIRES(mutex_);
   void DropOldFinished() METP_REQUIRES(write_mutex_) METP_EXCLUDES(mutex_);
+  /// Its history had `before` points: keeps the sum of all within bounds.
+  void BoundHistory(Job& job, size_t before) METP_REQUIRES(mutex_);
+  void DropHistory(Job& job) METP_REQUIRES(mutex_);
 
   const CoordinatorConfig& config_;
   const Clock& clock_;
@@ -233,6 +277,7 @@ class JobTable {
   std::set<int64_t> delayed_ METP_GUARDED_BY(mutex_);  // queued, their next attempt not before a time
   std::set<int64_t> changed_ METP_GUARDED_BY(mutex_);  // since they were last written
   uint64_t schedule_version_ METP_GUARDED_BY(mutex_) = 1;
+  size_t history_points_ METP_GUARDED_BY(mutex_) = 0;  // of all jobs
 };
 
 }  // namespace metp

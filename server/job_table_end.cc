@@ -1,6 +1,7 @@
 // How attempts end: what ranks' ends make of them, who is told to stop, and what follows.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -267,8 +268,13 @@ void JobTable::DropOldFinished() {
       by_id_.erase(record.status().id());
       by_request_.erase(record.request_id());
       changed_.erase(record.sequence());
+      DropHistory(*oldest->second);
       finished_.erase(finished_.begin());
       jobs_.erase(oldest);
+    }
+    if (const size_t kept = static_cast<size_t>(config_.finished_histories_kept); finished_.size() > kept) {
+      // One job ends at a time: only the first beyond those that are kept may have a history.
+      DropHistory(*jobs_.at(std::prev(finished_.end(), static_cast<std::ptrdiff_t>(kept) + 1)->second));
     }
   }
   // A record that stays in the store comes back at the next start and is dropped then.

@@ -27,7 +27,11 @@ absl::Status JobTable::Report(const std::string& attempt, const v1::StepReport& 
     MutexLock lock(mutex_);
     METP_ASSIGN_OR_RETURN(Job * job, Live(attempt, report.rank()));
     v1::JobStatus& status = *job->record.mutable_status();
+    const size_t points = job->progress.history().points().size();
+    const int64_t published = job->progress.published();
     if (!job->progress.Add(report, *status.mutable_ranks(report.rank()), status)) return absl::OkStatus();
+    BoundHistory(*job, points);
+    if (job->progress.published() != published) job->last_step = clock_.Wall();
     for (const int slow : job->progress.TakeStragglers(config_.straggler_ratio, status)) {
       AddEvent(job->record, v1::JobEvent::STRAGGLER,
                absl::StrCat("rank ", slow, " on worker ", status.ranks(slow).worker(), " computes ",
@@ -84,6 +88,7 @@ void JobTable::SetWaiting(const std::vector<Decisions::Wait>& waiting) {
     for (const Decisions::Wait& wait : waiting) {
       Job* job = FindJob(wait.job);
       if (job == nullptr || job->record.status().state() != v1::JobStatus::QUEUED) continue;
+      job->wait = wait.cause;
       if (job->record.status().reason() == wait.reason) continue;
       job->record.mutable_status()->set_reason(wait.reason);
       ++job->version;

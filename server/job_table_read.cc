@@ -98,6 +98,7 @@ std::vector<WaitingJob> JobTable::Queued() const {
     waiting.quota = status.job().namespace_();
     waiting.folder = FolderOf(status.job());
     waiting.delayed = job.not_before.has_value() && *job.not_before > clock_.Now();
+    waiting.pool = PoolOf(status.plan().device());
     waiting.seconds = SecondsFrom(status, job.progress.points(), status.checkpoint_step());
   }
   return queued;
@@ -110,7 +111,8 @@ std::vector<RunningJob> JobTable::Running() const {
     const Job& job = *jobs_.at(sequence);
     const v1::JobStatus& status = job.record.status();
     running.push_back({status.id(), status.ranks_size(), status.job().namespace_(), FolderOf(status.job()),
-                       SecondsFrom(status, job.progress.points(), status.step())});
+                       SecondsFrom(status, job.progress.points(), status.step()),
+                       PoolOf(status.plan().device())});
   }
   return running;
 }

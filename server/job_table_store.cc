@@ -112,6 +112,8 @@ void JobTable::Index(Job& job) {
   }
   put(shrunk_, state == v1::JobStatus::QUEUED && job.record.has_first_plan());
   put(active_, state == v1::JobStatus::STARTING || state == v1::JobStatus::RUNNING);
+  if (active_.count(sequence) > 0 && !job.last_step.has_value()) job.last_step = clock_.Wall();
+  if (state != v1::JobStatus::QUEUED) job.wait = WaitCause::kBusy;  // until the next round says otherwise
   if (state != v1::JobStatus::QUEUED) delayed_.erase(sequence);
   ++schedule_version_;
 }

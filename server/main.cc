@@ -45,10 +45,9 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& folder) {
   return SqliteStore::Open(folder + "/jobs.db");
 }
 
-int Run(const CoordinatorConfig& config, const std::string& state, const std::string& ready_file,
-        const sigset_t& signals) {
+int Run(const CoordinatorConfig& config, const std::string& ready_file, const sigset_t& signals) {
   RealClock clock;
-  const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(state);
+  const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(config.state);
   if (!store.ok()) {
     std::fprintf(stderr, "metp-coordinator: --state: %s\n", std::string(store.status().message()).c_str());
     return 1;
@@ -64,7 +63,7 @@ int Run(const CoordinatorConfig& config, const std::string& state, const std::st
   }
   std::printf("metp-coordinator %s listening on %s, metrics and status on http://%s\n", kVersion,
               coordinator.address().c_str(), coordinator.http_address().c_str());
-  if (state.empty()) std::printf("jobs are kept in memory only: --state FOLDER keeps them\n");
+  if (config.state.empty()) std::printf("jobs are kept in memory only: --state FOLDER keeps them\n");
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
@@ -87,7 +86,7 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // errors are told by whoever meets them
 
   metp::CoordinatorConfig config;
-  std::string ready_file, state;
+  std::string ready_file;
   int suspect_ms = static_cast<int>(config.suspect_after.count()),
       lease_ms = static_cast<int>(config.lease.count());
   CLI::App app{"Takes training jobs, places them on workers, watches over them"};
@@ -102,7 +101,7 @@ int main(int argc, char** argv) {
   app.add_option("--ready-file", ready_file,
                  "written with the actual addresses, as JSON, when all is served");
   app.add_option(
-      "--state", state,
+      "--state", config.state,
       "folder that keeps jobs, their curves and the known workers; without it they are forgotten when this "
       "program ends");
   app.add_option("--suspect-after-ms", suspect_ms, "silence after which a worker gets no new ranks")
@@ -161,5 +160,5 @@ int main(int argc, char** argv) {
     }
     config.quotas[name] = workers;
   }
-  return metp::Run(config, state, ready_file, signals);
+  return metp::Run(config, ready_file, signals);
 }

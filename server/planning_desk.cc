@@ -23,9 +23,10 @@ std::string KeyOf(const v1::JobSpec& job, const Workers& workers) {
   shape.clear_max_restarts();
   shape.clear_priority();
   shape.clear_namespace_();
-  return absl::StrCat(
-      workers.limit, " ", workers.count, " ", workers.profiled, " ", absl::StrJoin(workers.memory_bytes, ","),
-      "\n", workers.profile ? workers.profile->SerializeAsString() : "", "\n", shape.SerializeAsString());
+  return absl::StrCat(workers.limit, " ", workers.count, " ", workers.profiled, " ",
+                      static_cast<int>(workers.device), " ", absl::StrJoin(workers.memory_bytes, ","), "\n",
+                      workers.profile ? workers.profile->SerializeAsString() : "", "\n",
+                      shape.SerializeAsString());
 }
 
 }  // namespace

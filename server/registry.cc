@@ -22,6 +22,11 @@ v1::Link Best(const std::vector<v1::Link>& links) {
   return best;
 }
 
+/// Unspecified: cpu.
+v1::JobSpec::Device KindOf(const v1::WorkerHello& hello) {
+  return hello.device_kind() == v1::JobSpec::DEVICE_GPU ? v1::JobSpec::DEVICE_GPU : v1::JobSpec::DEVICE_CPU;
+}
+
 double Seconds(Clock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -239,12 +244,13 @@ void Registry::SetLeaving(const std::string& name) {
   ++schedule_version_;
 }
 
-int Registry::drained() const {
+int Registry::drained(v1::JobSpec::Device kind) const {
   MutexLock lock(mutex_);
   return static_cast<int>(
       std::count_if(drained_.begin(), drained_.end(), [&](const auto& entry) METP_REQUIRES(mutex_) {
         const auto found = workers_.find(entry.first);
-        return found != workers_.end() && found->second.state != v1::WorkerStatus::LOST;
+        return found != workers_.end() && found->second.state != v1::WorkerStatus::LOST &&
+               KindOf(found->second.hello) == kind;
       }));
 }
 
@@ -355,20 +361,21 @@ std::string Registry::NodeOf(const std::string& worker) const {
   return found == workers_.end() ? "" : found->second.hello.node();
 }
 
-int Registry::registered() const {
+int Registry::registered(v1::JobSpec::Device kind) const {
   MutexLock lock(mutex_);
   return static_cast<int>(
       std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) METP_REQUIRES(mutex_) {
-        return entry.second.state != v1::WorkerStatus::LOST && drained_.count(entry.first) == 0;
+        return entry.second.state != v1::WorkerStatus::LOST && drained_.count(entry.first) == 0 &&
+               KindOf(entry.second.hello) == kind;
       }));
 }
 
-std::vector<std::string> Registry::Schedulable() const {
+std::vector<std::string> Registry::Schedulable(v1::JobSpec::Device kind) const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
   for (const auto& [name, worker] : workers_) {
     if (worker.state == v1::WorkerStatus::READY && worker.link != nullptr && worker.stale.empty() &&
-        drained_.count(name) == 0 && !Leaving(worker)) {
+        drained_.count(name) == 0 && !Leaving(worker) && KindOf(worker.hello) == kind) {
       names.push_back(name);
     }
   }
@@ -387,6 +394,7 @@ std::vector<v1::WorkerStatus> Registry::List() const {
     status.set_metrics_url(worker.hello.metrics_url());
     status.set_state(worker.state);
     status.set_device(worker.hello.device());
+    status.set_device_kind(KindOf(worker.hello));
     status.set_threads(worker.hello.threads());
     status.set_memory_bytes(worker.hello.memory_bytes());
     status.set_version(worker.hello.version());

@@ -103,9 +103,9 @@ class Registry {
   /// SetDrained says that it takes them again.
   void SetLeaving(const std::string& name) METP_EXCLUDES(mutex_);
 
-  /// READY and SUSPECT ones that are not drained; those that are.
-  int registered() const METP_EXCLUDES(mutex_);
-  int drained() const METP_EXCLUDES(mutex_);
+  /// READY and SUSPECT ones of a kind (cpu or gpu) that are not drained; those that are.
+  int registered(v1::JobSpec::Device kind) const METP_EXCLUDES(mutex_);
+  int drained(v1::JobSpec::Device kind) const METP_EXCLUDES(mutex_);
   bool Ready(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// Changes whenever Schedulable or the two counts may have.
   uint64_t schedule_version() const METP_EXCLUDES(mutex_);
@@ -115,8 +115,9 @@ class Registry {
   bool Knows(const std::string& worker) const METP_EXCLUDES(mutex_);
   /// The node of a worker; empty: not known.
   std::string NodeOf(const std::string& worker) const METP_EXCLUDES(mutex_);
-  /// READY, connected, not drained and without stale processes; in natural order of names (cpu-2 before cpu-10).
-  std::vector<std::string> Schedulable() const METP_EXCLUDES(mutex_);
+  /// READY ones of a kind, connected, not drained and without stale processes; in natural order of names (cpu-2 before
+  /// cpu-10).
+  std::vector<std::string> Schedulable(v1::JobSpec::Device kind) const METP_EXCLUDES(mutex_);
   /// All, in natural order of names; job and rank are left to the caller.
   std::vector<v1::WorkerStatus> List() const METP_EXCLUDES(mutex_);
 

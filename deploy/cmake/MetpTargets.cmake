@@ -27,6 +27,22 @@ function(metp_module name)
   target_link_libraries(${name} PRIVATE ${A_DEPS} metp_warnings)
 endfunction()
 
+# metp_portable(TARGET): with `cmake --install build --component gpu --prefix DIR`, DIR holds this program or module and,
+# beside it, the shared libraries that it needs, except CUDA's and the C library's: those are the other machine's own.
+function(metp_portable target)
+  # The older kind of search path holds for the libraries of libraries too.
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  # In the build tree too: CMake's room for a later path would be an empty one, which is the current folder.
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;/usr/local/cuda/lib64" BUILD_WITH_INSTALL_RPATH ON)
+  install(TARGETS ${target} RUNTIME_DEPENDENCY_SET ${target}_needs
+          RUNTIME DESTINATION . COMPONENT gpu EXCLUDE_FROM_ALL
+          LIBRARY DESTINATION . COMPONENT gpu EXCLUDE_FROM_ALL)
+  install(RUNTIME_DEPENDENCY_SET ${target}_needs
+          PRE_EXCLUDE_REGEXES "^lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc|nvJitLink|nvidia-.*)[.]so"
+                              "^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))[.]so"
+          LIBRARY DESTINATION . COMPONENT gpu EXCLUDE_FROM_ALL)
+endfunction()
+
 # Sets OUT to TRUE when TARGET links gRPC, directly or through other targets; to FALSE when not.
 function(metp_links_grpc target out)
   set(seen)

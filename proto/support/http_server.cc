@@ -25,16 +25,26 @@ class HttpServer::Impl : public CivetHandler {
  private:
   bool Answer(mg_connection* connection, bool with_body) {
     const mg_request_info* info = mg_get_request_info(connection);
-    const auto page = pages_.find(info->local_uri == nullptr ? "" : info->local_uri);
-    const HttpPage answer =
-        page != pages_.end() ? page->second() : HttpPage{.code = 404, .body = "not found\n"};
-    const std::string head =
-        absl::StrCat("HTTP/1.1 ", answer.code, answer.code == 200 ? " OK" : " Error",
-                     "\r\nContent-Type: ", answer.type, "\r\nContent-Length: ", answer.body.size(),
-                     "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+    const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
+    const HttpRequest request = {text(info->local_uri), text(info->query_string),
+                                 text(mg_get_header(connection, "Accept"))};
+    const Handler* page = Find(request.path);
+    const HttpPage answer = page != nullptr ? (*page)(request) : HttpPage{.code = 404, .body = "not found\n"};
+    std::string head = absl::StrCat(
+        "HTTP/1.1 ", answer.code, answer.code == 200 ? " OK" : " Error", "\r\nContent-Type: ", answer.type,
+        "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n");
+    for (const auto& [name, value] : answer.headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
+    head += "\r\n";
     mg_write(connection, head.data(), head.size());
     if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
     return true;
+  }
+
+  /// The page of this path, or the one above it.
+  const Handler* Find(const std::string& path) const {
+    auto page = pages_.find(path);
+    if (page == pages_.end()) page = pages_.find(path.substr(0, path.rfind('/') + 1));
+    return page == pages_.end() || (page->first == "/" && path != "/") ? nullptr : &page->second;
   }
 
   const std::map<std::string, Handler> pages_;

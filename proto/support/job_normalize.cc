@@ -156,6 +156,9 @@ void NormalizeJob(v1::JobSpec& job) {
   if (!job.has_max_restarts()) {
     job.set_max_restarts(3);
   }
+  if (!job.has_device()) {
+    job.set_device(v1::JobSpec::DEVICE_AUTO);
+  }
   if (!job.has_priority()) {
     job.set_priority(0);
   }

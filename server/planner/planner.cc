@@ -62,10 +62,13 @@ Cost LeastCost(const v1::JobSpec& job, const v1::Plan& plan, const v1::DevicePro
   return least;
 }
 
-/// A device of which only the memory is known: good for counting bytes, not for seconds.
-v1::DeviceProfile CpuOf(int64_t memory_bytes) {
+/// The plan's device, of which only the memory is known: good for counting bytes, not for seconds.
+v1::DeviceProfile DeviceWith(int64_t memory_bytes, const v1::Plan& plan) {
   v1::DeviceProfile profile;
-  profile.set_precision(v1::DeviceProfile::PRECISION_FP32);
+  profile.set_precision(plan.precision() == v1::DeviceProfile::PRECISION_BF16
+                            ? v1::DeviceProfile::PRECISION_BF16
+                            : v1::DeviceProfile::PRECISION_FP32);
+  profile.set_one_memory(plan.device() != v1::JobSpec::DEVICE_GPU);
   profile.set_memory_bytes(memory_bytes);
   profile.set_reserved_bytes(0);
   profile.set_workspace_bytes(0);
@@ -78,6 +81,8 @@ v1::DeviceProfile CpuOf(int64_t memory_bytes) {
   NormalizeProfile(profile);
   return profile;
 }
+
+constexpr int kWidestFlashHead = 256;  // of the kernels in worker/backend/cuda
 
 /// About how many kernels a simulated step has.
 double Kernels(const v1::JobSpec& job, const v1::Plan& plan) {
@@ -156,11 +161,11 @@ v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens) {
 }
 
 absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes) {
-  const v1::DeviceProfile profile = CpuOf(memory_bytes);
+  const v1::DeviceProfile profile = DeviceWith(memory_bytes, plan);
   double needed = StateBytes(job, plan, profile);
   if (needed <= static_cast<double>(memory_bytes) && Kernels(job, plan) <= kMostKernels) {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
-    needed = static_cast<double>(cost.peak_bytes + cost.host_bytes);  // one and the same memory
+    needed = static_cast<double>(cost.peak_bytes + (profile.one_memory() ? cost.host_bytes : 0));
   }
   if (needed <= static_cast<double>(memory_bytes)) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -248,7 +253,17 @@ absl::StatusOr<Choice> ChooseOn(const v1::JobSpec& job, const Workers& workers) 
 }  // namespace
 
 absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
-  const v1::Plan even = ResolvePlan(job, workers.count);
+  const bool gpu = workers.device == v1::JobSpec::DEVICE_GPU;
+  if (gpu && job.model().head_dim() > kWidestFlashHead &&
+      job.parallel().attention() != v1::ParallelSpec::ATTENTION_TILED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model.head_dim: found ", job.model().head_dim(), ", expected at most ",
+                     kWidestFlashHead, " with flash attention on GPUs; parallel.attention=tiled takes any"));
+  }
+  v1::Plan even = ResolvePlan(job, workers.count);
+  even.set_device(workers.device);
+  if (gpu && !(workers.profile && workers.profile->precision() == v1::DeviceProfile::PRECISION_FP32))
+    even.set_precision(v1::DeviceProfile::PRECISION_BF16);
   if (job.parallel().degree() == 0 && even.degree() < job.parallel().min_degree()) {
     return absl::FailedPreconditionError(absl::StrCat("parallel.min_degree: found ",
                                                       job.parallel().min_degree(), ", expected at most ",
@@ -270,8 +285,11 @@ absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers) {
     simulated = kernels <= kMostSearched;
   }
   if (simulated) {
-    const absl::StatusOr<Choice> choice = ChooseOn(job, workers);
-    if (choice.ok()) METP_RETURN_IF_ERROR(CheckWorkers(job, choice->plan, workers));
+    absl::StatusOr<Choice> choice = ChooseOn(job, workers);
+    if (choice.ok()) {
+      choice->plan.set_device(workers.device);
+      METP_RETURN_IF_ERROR(CheckWorkers(job, choice->plan, workers));
+    }
     if (!absl::IsCancelled(choice.status())) return choice;
   }
   const char* why = workers.profile ? "the step has too many kernels to simulate while you wait"

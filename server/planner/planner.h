@@ -18,8 +18,7 @@
 
 namespace metp {
 
-/// Whether a rank of `plan` finds room in `memory_bytes`, computing in fp32 as on a CPU. FailedPrecondition where it
-/// does not: "parallel.degree: found 2, but each rank needs ...".
+/// Whether a rank of `plan` finds room in `memory_bytes` of its device. FailedPrecondition where it does not: "parallel.degree: found 2, but each rank needs ...".
 absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes);
 
 /// One step of `plan` on devices of `profile`. `profile`: complete and valid.
@@ -56,12 +55,13 @@ struct Workers {
   int profiled = 0;                                        // workers of whom it speaks
   std::vector<int64_t> memory_bytes = {};                  // of those who said, most first
   const char* limit = "the number of registered workers";  // what bounds the count
+  v1::JobSpec::Device device = v1::JobSpec::DEVICE_CPU;    // cpu or gpu
 };
 
 /// The plan of a submitted job. With a profile ChoosePlan's, and its errors; without one, or where simulating all
 /// candidates would keep the user waiting, the even split of worker/model/plan.h with a note saying so, and no
 /// prediction (profile empty): FailedPrecondition where full overlap is required and cannot be checked.
-/// FailedPrecondition: more ranks than workers, or than workers with the memory.
+/// FailedPrecondition: more ranks than workers, or than workers with the memory; a head width that GPUs cannot do.
 absl::StatusOr<Choice> PlanOn(const v1::JobSpec& job, const Workers& workers);
 
 /// The longest data.sequence_length at which the job fits, in multiples of 2p tokens, with what it leaves to `auto`

@@ -78,29 +78,41 @@ class Round {
     int64_t extra = 0;              // workers that will be free then and that it does not need
   };
 
-  int64_t free() const { return static_cast<int64_t>(unused_.size()); }
+  /// What is left of a pool.
+  struct Rest {
+    const PoolPicture* picture;
+    const char* noun;  // for one of its workers
+    std::vector<FreeWorker> unused;
+    std::vector<std::pair<double, int64_t>> ends = {};  // seconds from now, workers; only where it is known
+    std::optional<Reservation> head = {};
+    std::string behind = {};  // the reason of those that may not pass the head
+
+    int64_t free() const { return static_cast<int64_t>(unused.size()); }
+  };
+
+  Rest& Of(Pool pool) { return rests_[static_cast<size_t>(pool)]; }
   Quota* QuotaOf(const std::string& name);
-  void Hold(const std::string& id, int64_t workers, const std::string& quota, const std::string& folder,
-            std::optional<double> seconds);
-  std::string Obstacle(const WaitingJob& job);
+  void Hold(const std::string& id, Pool pool, int64_t workers, const std::string& quota,
+            const std::string& folder, std::optional<double> seconds);
+  std::string Obstacle(const WaitingJob& job, WaitCause& cause);
+  const WaitingJob* HeadThatLacks(const WaitingJob& job, const Quota& quota) const;
   std::string Reserve(const WaitingJob& job);
   bool Passes(const WaitingJob& job);
   void Start(const WaitingJob& job);
 
-  const ClusterPicture& picture_;
-  std::vector<FreeWorker> unused_;
+  std::vector<Rest> rests_;  // by pool
   std::map<std::string_view, Quota> quotas_;
   std::map<std::string_view, Keeper> folders_;
-  std::vector<std::pair<double, int64_t>> ends_;  // seconds from now, workers; only where it is known
-  std::optional<Reservation> head_;
-  std::string behind_;  // the reason of those that may not pass the head
   Decisions decisions_;
 };
 
-Round::Round(const ClusterPicture& picture) : picture_(picture), unused_(picture.free) {
+Round::Round(const ClusterPicture& picture) {
+  const PoolPicture &cpu = picture.of(Pool::kCpu), &gpu = picture.of(Pool::kGpu);
+  const bool only_cpus = gpu.alive + gpu.drained == 0;
+  rests_ = {{&cpu, only_cpus ? "worker" : "CPU worker", cpu.free}, {&gpu, "GPU worker", gpu.free}};
   for (const auto& [name, limit] : picture.quotas) quotas_[name] = {limit};
   for (const RunningJob& job : picture.running)
-    Hold(job.id, job.workers, job.quota, job.folder, job.seconds_left);
+    Hold(job.id, job.pool, job.workers, job.quota, job.folder, job.seconds_left);
 }
 
 Round::Quota* Round::QuotaOf(const std::string& name) {
@@ -109,20 +121,24 @@ Round::Quota* Round::QuotaOf(const std::string& name) {
 }
 
 /// Counts a job that runs, be it from now on.
-void Round::Hold(const std::string& id, int64_t workers, const std::string& quota, const std::string& folder,
-                 std::optional<double> seconds) {
+void Round::Hold(const std::string& id, Pool pool, int64_t workers, const std::string& quota,
+                 const std::string& folder, std::optional<double> seconds) {
   if (Quota* const of = QuotaOf(quota)) of->held += workers;
   folders_[folder] = {&id, true};
   // One that is overdue has shown that its time is not known.
-  if (seconds && *seconds >= 0) ends_.emplace_back(*seconds, workers);
+  if (seconds && *seconds >= 0) Of(pool).ends.emplace_back(*seconds, workers);
 }
 
 /// Why the job could not start even if all workers were free; empty: it could.
-std::string Round::Obstacle(const WaitingJob& job) {
+std::string Round::Obstacle(const WaitingJob& job, WaitCause& cause) {
   const int64_t needs = Needs(job);
-  if (needs > picture_.alive)
-    return absl::StrCat("needs ", Count(needs, "worker"), ", ", State(picture_.alive, "there"),
-                        picture_.drained > 0 ? absl::StrCat(", ", picture_.drained, " drained") : "");
+  const Rest& rest = Of(job.pool);
+  const PoolPicture& picture = *rest.picture;
+  cause = WaitCause::kWorkers;
+  if (needs > picture.alive)
+    return absl::StrCat("needs ", Count(needs, rest.noun), ", ", State(picture.alive, "there"),
+                        picture.drained > 0 ? absl::StrCat(", ", picture.drained, " drained") : "");
+  cause = WaitCause::kQuota;
   Quota* const quota = QuotaOf(job.quota);
   if (quota != nullptr && needs > quota->limit)
     return absl::StrCat("needs ", Count(needs, "worker"), ", namespace ", job.quota, " may hold ",
@@ -134,6 +150,9 @@ std::string Round::Obstacle(const WaitingJob& job) {
     return absl::StrCat("namespace ", job.quota, " may hold ", Count(quota->limit, "worker"),
                         " at once: ", State(quota->held, "held"), ", it needs ", needs);
   }
+  if (const WaitingJob* const lacks = quota == nullptr ? nullptr : HeadThatLacks(job, *quota))
+    return absl::StrCat("waits behind job ", lacks->id, ", for namespace ", job.quota, "'s quota");
+  cause = WaitCause::kDirectory;
   const auto folder = job.folder.empty() ? folders_.end() : folders_.find(job.folder);
   if (folder == folders_.end()) return "";
   const auto& [keeper, writes] = folder->second;
@@ -141,57 +160,79 @@ std::string Round::Obstacle(const WaitingJob& job) {
   return absl::StrCat("waits for job ", *keeper, ", which writes to the same checkpoint.directory");
 }
 
-/// Makes the job the head: from here on a job starts only if it passes it. Returns why the head waits.
+/// The head of the other pool, if it would have to wait for the namespace's quota once its workers are there.
+const WaitingJob* Round::HeadThatLacks(const WaitingJob& job, const Quota& quota) const {
+  for (size_t pool = 0; pool < rests_.size(); ++pool) {
+    const std::optional<Reservation>& head = rests_[pool].head;
+    if (pool == static_cast<size_t>(job.pool) || !head || head->job->quota != job.quota) continue;
+    if (quota.held + Needs(*head->job) + Needs(job) > quota.limit) return head->job;
+  }
+  return nullptr;
+}
+
+/// Makes the job its pool's head: from here on a job of the pool starts only if it passes it. Returns why the head waits.
 std::string Round::Reserve(const WaitingJob& job) {
   const int64_t needs = Needs(job);
-  head_ = Reservation{&job};
-  behind_ = absl::StrCat("waits behind job ", job.id);
-  std::sort(ends_.begin(), ends_.end());
-  int64_t then = free();
-  for (const auto& [at, workers] : ends_) {
-    if (head_->at && at > *head_->at) break;  // those that end in the same moment count together
+  Rest& rest = Of(job.pool);
+  Reservation& head = rest.head.emplace(Reservation{&job});
+  rest.behind = absl::StrCat("waits behind job ", job.id);
+  std::sort(rest.ends.begin(), rest.ends.end());
+  int64_t then = rest.free();
+  for (const auto& [at, workers] : rest.ends) {
+    if (head.at && at > *head.at) break;  // those that end in the same moment count together
     then += workers;
-    if (!head_->at && then >= needs) head_->at = at;
+    if (!head.at && then >= needs) head.at = at;
   }
   // A job may hold workers that will take no other: more than are alive will not be free.
-  head_->extra = std::min<int64_t>(then, picture_.alive) - needs;
-  return absl::StrCat("needs ", Count(needs, "worker"), ", ", free(), " of ", picture_.alive,
-                      free() == 1 ? " is free" : " are free",
-                      head_->at ? absl::StrCat(", expected in about ", About(*head_->at)) : "");
+  head.extra = std::min<int64_t>(then, rest.picture->alive) - needs;
+  return absl::StrCat("needs ", Count(needs, rest.noun), ", ", rest.free(), " of ", rest.picture->alive,
+                      rest.free() == 1 ? " is free" : " are free",
+                      head.at ? absl::StrCat(", expected in about ", About(*head.at)) : "");
 }
 
 /// Whether the job may start before the head, as it does not delay it; then the head's extra workers are counted.
 bool Round::Passes(const WaitingJob& job) {
   const int64_t needs = Needs(job);
-  if (needs > free() || !head_->at) return false;
+  Rest& rest = Of(job.pool);
+  Reservation& head = *rest.head;
+  if (needs > rest.free() || !head.at) return false;
   // The head must not wait for its quota when its workers are there.
-  const Quota* const quota = job.quota == head_->job->quota ? QuotaOf(job.quota) : nullptr;
-  if (quota != nullptr && quota->held + Needs(*head_->job) + needs > quota->limit) return false;
-  if (job.seconds && *job.seconds <= *head_->at) return true;
-  if (needs > head_->extra) return false;
-  head_->extra -= needs;
+  const Quota* const quota = job.quota == head.job->quota ? QuotaOf(job.quota) : nullptr;
+  if (quota != nullptr && quota->held + Needs(*head.job) + needs > quota->limit) return false;
+  if (job.seconds && *job.seconds <= *head.at) return true;
+  if (needs > head.extra) return false;
+  head.extra -= needs;
   return true;
 }
 
 void Round::Start(const WaitingJob& job) {
   std::vector<std::string>& workers = decisions_.start.emplace_back(Decisions::Start{job.id, {}}).workers;
-  for (int ring = 0; ring < job.rings; ++ring) TakeRing(static_cast<size_t>(job.degree), unused_, workers);
-  Hold(job.id, Needs(job), job.quota, job.folder, job.seconds);
+  for (int ring = 0; ring < job.rings; ++ring)
+    TakeRing(static_cast<size_t>(job.degree), Of(job.pool).unused, workers);
+  Hold(job.id, job.pool, Needs(job), job.quota, job.folder, job.seconds);
 }
 
 void Round::Consider(const WaitingJob& job) {
   if (job.delayed) return;
-  std::string reason = Obstacle(job);
+  const Rest& rest = Of(job.pool);
+  WaitCause cause;
+  std::string reason = Obstacle(job, cause);
   if (reason.empty()) {
-    if (head_ ? Passes(job) : Needs(job) <= free()) return Start(job);
+    if (rest.head ? Passes(job) : Needs(job) <= rest.free()) return Start(job);
     // It waits for its turn: nobody behind it gets into its folder first.
     folders_[job.folder] = {&job.id, false};
-    reason = head_ ? behind_ : Reserve(job);
+    reason = rest.head ? rest.behind : Reserve(job);
+    cause = WaitCause::kBusy;
   }
-  decisions_.wait.push_back({job.id, std::move(reason), Needs(job) > picture_.alive});
+  decisions_.wait.push_back({job.id, std::move(reason), Needs(job) > rest.picture->alive, cause});
 }
 
 }  // namespace
+
+std::string WaitCauseName(WaitCause cause) {
+  static constexpr const char* kNames[kWaitCauses] = {"workers", "busy", "quota", "directory", "backoff"};
+  return kNames[static_cast<int>(cause)];
+}
 
 Decisions Decide(const ClusterPicture& picture) {
   std::vector<const WaitingJob*> order;

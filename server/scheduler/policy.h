@@ -9,15 +9,29 @@
 // workers than are there, its namespace's quota, its checkpoint folder in use, not yet after a fault) has no reservation
 // and keeps nobody waiting; only, while one waits for its namespace's quota, no later one takes of that.
 //
+// Workers on CPUs and workers on GPUs are two pools: a job's plan is for one of them, its ranks all come from there, and a
+// reservation in one holds nobody of the other back, but for the namespace's quota, which counts workers of both.
+//
 // A ring goes to one machine where one has room, the one with least room to spare; otherwise to as few as possible, its
 // ranks on a machine side by side, so that it crosses between machines as rarely as it can.
 
+#include <array>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "metp/v1/job.pb.h"
+
 namespace metp {
+
+enum class Pool { kCpu, kGpu };
+inline constexpr size_t kPools = 2;
+/// Unspecified: the CPUs.
+inline Pool PoolOf(v1::JobSpec::Device device) {
+  return device == v1::JobSpec::DEVICE_GPU ? Pool::kGpu : Pool::kCpu;
+}
 
 struct WaitingJob {
   std::string id;
@@ -28,6 +42,7 @@ struct WaitingJob {
   std::string folder = {};             // that only one job may write to at a time; empty: none
   bool delayed = false;                // by itself: it waits, and keeps the reason that it has
   std::optional<double> seconds = {};  // that it is expected to run; nullopt: not known
+  Pool pool = Pool::kCpu;
 };
 
 struct RunningJob {
@@ -35,6 +50,7 @@ struct RunningJob {
   int workers = 0;  // that it holds
   std::string quota = {}, folder = {};
   std::optional<double> seconds_left = {};
+  Pool pool = Pool::kCpu;
 };
 
 struct FreeWorker {
@@ -42,15 +58,29 @@ struct FreeWorker {
   std::string node = {};  // the machine; empty: not known, a machine of its own
 };
 
+struct PoolPicture {
+  std::vector<FreeWorker> free;  // that can take a rank now, in the order in which they are to be used
+  int alive = 0;                 // workers that can take ranks, now or when their present job ends
+  int drained = 0;               // workers that are there and take no ranks
+};
+
 struct ClusterPicture {
   std::vector<WaitingJob> waiting;  // in order of submission
-  std::vector<FreeWorker> free;     // that can take a rank now, in the order in which they are to be used
-  int alive = 0;                    // workers that can take ranks, now or when their present job ends
+  std::array<PoolPicture, kPools> pools = {};
   std::vector<RunningJob> running = {};
   std::map<std::string, int> quotas =
-      {};           // workers that a namespace's jobs may hold at once; absent: any number
-  int drained = 0;  // workers that are there and take no ranks
+      {};  // workers that a namespace's jobs may hold at once; absent: any number
+
+  PoolPicture& of(Pool pool) { return pools[static_cast<size_t>(pool)]; }
+  const PoolPicture& of(Pool pool) const { return pools[static_cast<size_t>(pool)]; }
 };
+
+/// What a job waits for: more workers than there are; others to end; its namespace's quota; a folder in which another job
+/// writes; or, by itself, the time after a fault.
+enum class WaitCause { kWorkers, kBusy, kQuota, kDirectory, kBackoff };
+inline constexpr int kWaitCauses = 5;
+/// "workers", "busy", "quota", "directory", "backoff".
+std::string WaitCauseName(WaitCause cause);
 
 struct Decisions {
   struct Start {
@@ -60,6 +90,7 @@ struct Decisions {
   struct Wait {
     std::string job, reason;
     bool lacks = false;  // it needs more workers than there are
+    WaitCause cause = WaitCause::kBusy;
   };
   std::vector<Start> start;
   std::vector<Wait> wait;  // every job that does not start and is not delayed, with one reason

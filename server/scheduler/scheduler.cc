@@ -13,13 +13,16 @@ ClusterPicture Scheduler::Look() const {
   if (picture.waiting.empty()) return picture;
   picture.running = jobs_.Running();
   picture.quotas = config_.quotas;
-  picture.drained = workers_.drained();
   std::set<std::string> busy;
   for (const LiveRank& rank : jobs_.LiveRanks()) busy.insert(rank.worker);
-  for (const std::string& name : workers_.Schedulable()) {
-    if (busy.count(name) == 0) picture.free.push_back({name, workers_.NodeOf(name)});
+  for (const v1::JobSpec::Device kind : {v1::JobSpec::DEVICE_CPU, v1::JobSpec::DEVICE_GPU}) {
+    PoolPicture& pool = picture.of(PoolOf(kind));
+    pool.drained = workers_.drained(kind);
+    for (const std::string& name : workers_.Schedulable(kind)) {
+      if (busy.count(name) == 0) pool.free.push_back({name, workers_.NodeOf(name)});
+    }
+    pool.alive = workers_.registered(kind);
   }
-  picture.alive = workers_.registered();
   return picture;
 }
 

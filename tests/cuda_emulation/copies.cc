@@ -16,6 +16,7 @@ namespace {
 struct Rows {
   size_t width, height, to_pitch, from_pitch;
 };
+constexpr size_t kMostPitch = 0x7fffffff;  // of copies and fills in two dimensions: every device's memPitch
 
 void CopyRows(char* to, const char* from, const Rows& rows) {
   for (size_t i = 0; i < rows.height; ++i, to += rows.to_pitch, from += rows.from_pitch) {
@@ -83,6 +84,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (to_pitch > kMostPitch || from_pitch > kMostPitch) return Result(cudaErrorInvalidPitchValue);
   return Copy("cudaMemcpy2DAsync", to, from, {width, height, to_pitch, from_pitch}, kind, stream);
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
@@ -94,5 +96,6 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 }
 cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream) {
+  if (pitch > kMostPitch) return Result(cudaErrorInvalidPitchValue);
   return Fill("cudaMemset2DAsync", to, value, {width, height, pitch, 0}, stream);
 }

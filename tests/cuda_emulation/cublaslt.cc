@@ -6,12 +6,14 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "tests/cuda_emulation/cublaslt_product.h"
+#include "tests/cuda_emulation/emulated_cublaslt.h"
 #include "tests/cuda_emulation/engine.h"
 
 namespace {
@@ -24,6 +26,9 @@ using metp::emulation::Product;
 constexpr uint64_t kAlgorithm = 0x6d65747067656d6d;
 constexpr size_t kWorkspaceBytes = 4096;  // used where that much is allowed
 constexpr uint32_t kWidestAccess = 16;    // bytes; no kernel wants more alignment than this
+
+std::atomic<cublasStatus_t> broken = CUBLAS_STATUS_SUCCESS;
+std::atomic<int> spoiled = 0;
 
 /// Sets `field` when the value given has its size.
 template <typename T>
@@ -82,6 +87,11 @@ cublasStatus_t CheckProduct(const Desc& desc, const Layout& a, const Layout& b, 
 bool Aligned(const void* at, uint64_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; }
 
 }  // namespace
+
+namespace metp::emulation {
+void BreakCublasLt(cublasStatus_t status) { broken = status; }
+void SpoilHeuristic(int results) { spoiled = results; }
+}  // namespace metp::emulation
 
 size_t cublasLtGetVersion() { return 130100; }
 
@@ -229,11 +239,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   *returned = 0;
+  if (const cublasStatus_t status = broken; status != CUBLAS_STATUS_SUCCESS) return status;
   if (const auto status = CheckProduct(*desc, *a, *b, *c, *d); status != CUBLAS_STATUS_SUCCESS) return status;
   const uint32_t wanted[] = {preference->alignment_a, preference->alignment_b, preference->alignment_c,
                              preference->alignment_d};
   const Layout* const layouts[] = {a, b, c, d};
-  cublasLtMatmulHeuristicResult_t& result = results[0];
+  for (; *returned < std::min<int>(requested, spoiled); ++*returned) {
+    results[*returned] = {};
+    results[*returned].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (*returned == requested) return CUBLAS_STATUS_SUCCESS;
+  cublasLtMatmulHeuristicResult_t& result = results[*returned];
   result = {};
   result.algo.data[0] = kAlgorithm;
   for (size_t i = 0; i < 4; ++i) {  // no kernel reads elements that are not aligned to themselves
@@ -244,7 +260,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   result.workspaceSize = preference->max_workspace < kWorkspaceBytes ? 0 : kWorkspaceBytes;
   result.algo.data[5] = result.workspaceSize;
   result.wavesCount = 1;
-  *returned = 1;
+  ++*returned;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -259,6 +275,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       beta == nullptr || A == nullptr || B == nullptr || C == nullptr || D == nullptr) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (const cublasStatus_t status = broken; status != CUBLAS_STATUS_SUCCESS) return status;
   if (const auto status = CheckProduct(*desc, *a, *b, *c, *d); status != CUBLAS_STATUS_SUCCESS) return status;
   if (C == D && c->ld != d->ld) return CUBLAS_STATUS_INVALID_VALUE;
   size_t workspace_used = 0;

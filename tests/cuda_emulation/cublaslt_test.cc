@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/cuda_emulation/emulated_cublaslt.h"
 #include "tests/cuda_emulation/engine.h"
 
 namespace metp::emulation {
@@ -230,7 +231,20 @@ TEST(CudaProduct, RefusesWhatTheRealLibraryDoesNotMultiply) {
   EXPECT_TRUE(TakeFaults().empty());
 }
 
+TEST(CudaProduct, IsRefusedWhereATestBreaksIt) {
+  const Operand x(CUDA_R_32F, 4, 4, CUBLASLT_ORDER_COL, 0, 1);
+  Multiplier multiplier(false, false);
+  BreakCublasLt(CUBLAS_STATUS_ALLOC_FAILED);
+  EXPECT_EQ(multiplier.Choose(x, x, x), CUBLAS_STATUS_ALLOC_FAILED);
+  BreakCublasLt(CUBLAS_STATUS_SUCCESS);
+  SpoilHeuristic(1);
+  EXPECT_EQ(multiplier.Choose(x, x, x), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(multiplier.Run(1, x, x, 0, x), CUBLAS_STATUS_INVALID_VALUE);  // it took one that is of no use
+  SpoilHeuristic(0);
+}
+
 TEST(CudaProduct, MayNotShareItsWorkspaceWithAnotherStream) {
+  if (!Watches()) GTEST_SKIP() << "the sanitizer of this build looks at accesses, not the emulation";
   constexpr auto kCol = CUBLASLT_ORDER_COL;
   const Operand a(CUDA_R_32F, 8, 8, kCol, 0, 1), b(CUDA_R_32F, 8, 8, kCol, 0, 1),
       c(CUDA_R_32F, 8, 8, kCol, 0, 1);

@@ -18,13 +18,13 @@ namespace {
 constexpr int kMostDevices = 64;
 constexpr int kMultiprocessors = 8;
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
-constexpr size_t kSharedOptIn = 163 * 1024;  // of compute capability 8.0
 
 struct Devices {
   std::mutex mutex;
   DeviceOptions options;
   std::array<cudaError_t, kMostDevices> broken = {};
   std::array<size_t, kMostDevices> reserved = {};
+  size_t pinned = 0;
 };
 Devices& All() {
   static Devices* const devices = new Devices;
@@ -84,6 +84,33 @@ void Unreserve(int device, size_t bytes) {
   devices.reserved[static_cast<size_t>(device)] -= bytes;
 }
 
+bool ReservePinned(size_t bytes) {
+  Devices& devices = All();
+  const std::lock_guard lock(devices.mutex);
+  const size_t most = devices.options.pinned_bytes;
+  if (bytes > most || devices.pinned > most - bytes) return false;
+  devices.pinned += bytes;
+  return true;
+}
+
+void UnreservePinned(size_t bytes) {
+  Devices& devices = All();
+  const std::lock_guard lock(devices.mutex);
+  devices.pinned -= bytes;
+}
+
+bool Fragments() {
+  Devices& devices = All();
+  const std::lock_guard lock(devices.mutex);
+  return devices.options.fragments;
+}
+
+size_t SharedOptIn() {
+  Devices& devices = All();
+  const std::lock_guard lock(devices.mutex);
+  return devices.options.shared_bytes;
+}
+
 }  // namespace metp::emulation
 
 using namespace metp::emulation;  // NOLINT: below are C functions only
@@ -116,10 +143,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     Devices& devices = All();
     const std::lock_guard lock(devices.mutex);
     p.totalGlobalMem = devices.options.memory_bytes;
+    p.sharedMemPerBlockOptin = devices.options.shared_bytes;
+    p.major = devices.options.major;
+    p.minor = devices.options.minor;
   }
   p.sharedMemPerBlock = kSharedWithoutAsking;
-  p.sharedMemPerBlockOptin = kSharedOptIn;
-  p.sharedMemPerMultiprocessor = kSharedOptIn + 1024;
+  p.sharedMemPerMultiprocessor = p.sharedMemPerBlockOptin + 1024;
   p.regsPerBlock = 65536;
   p.warpSize = 32;
   p.maxThreadsPerBlock = p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
@@ -127,8 +156,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   p.maxThreadsPerMultiProcessor = 2048;
   p.maxGridSize[0] = 0x7fffffff;
   p.maxGridSize[1] = p.maxGridSize[2] = 65535;
-  p.major = 8;
-  p.minor = 0;
   p.multiProcessorCount = kMultiprocessors;
   p.l2CacheSize = 4 << 20;
   p.memoryBusWidth = 64;

@@ -18,6 +18,13 @@ void BreakDevice(int device, cudaError_t error);
 /// Takes bytes off the device's free memory; false where there are too few. Thread-safe.
 bool Reserve(int device, size_t bytes);
 void Unreserve(int device, size_t bytes);
+/// The same for page-locked memory of the host.
+bool ReservePinned(size_t bytes);
+void UnreservePinned(size_t bytes);
+
+/// As configured.
+bool Fragments();
+size_t SharedOptIn();
 
 /// What a call returns; kept for cudaGetLastError.
 cudaError_t Result(cudaError_t error);

@@ -93,7 +93,11 @@ TEST_F(CudaEmulation, VotesAmongTheLanesThatAreNamed) {
 __global__ void Sums(const float* x, int n, float* sum) {
   float mine = 0;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) mine += x[i];
-  const float all = cuda::BlockSum(mine, Shared<float>());
+  float* const room = Shared<float>();
+  mine = cuda::WarpSum(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  const float all = cuda::WarpSum(threadIdx.x < blockDim.x / 32 ? room[threadIdx.x] : 0.0f);
   if (threadIdx.x == 0) *sum = all;
 }
 

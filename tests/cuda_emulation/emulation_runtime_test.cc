@@ -112,6 +112,21 @@ TEST_F(CudaEmulation, CopiesRowsAndFills) {
   EXPECT_THAT(to, testing::ElementsAre(0, 1, 2, -1, 0, 3, 4, 5, -1, 0, 6, 7, 8, -1, 0, 9, 10, 11, -1, 0));
 }
 
+TEST_F(CudaEmulation, RefusesAPitchOf2To31OrMore) {
+  const Buffer<int> x(4);
+  int host[4] = {};
+  constexpr size_t kMost = 0x7fffffff;
+  const auto copy = [&](size_t to_pitch, size_t from_pitch) {
+    return cudaMemcpy2DAsync(x.data(), to_pitch, host, from_pitch, 16, 1, cudaMemcpyHostToDevice);
+  };
+  EXPECT_EQ(copy(kMost, kMost), cudaSuccess);
+  EXPECT_EQ(copy(kMost + 1, 16), cudaErrorInvalidPitchValue);
+  EXPECT_EQ(copy(16, kMost + 1), cudaErrorInvalidPitchValue);
+  EXPECT_EQ(cudaMemset2DAsync(x.data(), kMost + 1, 0, 16, 1), cudaErrorInvalidPitchValue);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidPitchValue);
+  cudaDeviceSynchronize();
+}
+
 TEST_F(CudaEmulation, RefusesACopyWhoseKindContradictsItsEnds) {
   if (!Watches()) GTEST_SKIP() << "addresses do not tell in this build";
   const Buffer<int> x(4);
@@ -191,6 +206,35 @@ TEST_F(CudaEmulation, KeepsInAPoolWhatItsThresholdSays) {
   EXPECT_EQ(keeps.Get(cudaMemPoolAttrReservedMemCurrent), 1u << 20);
 }
 
+TEST_F(CudaEmulation, HasNoUseForPiecesUntilAPoolIsTrimmed) {
+  cudaDeviceSynchronize();
+  Configure({.memory_bytes = 16 << 20, .fragments = true});
+  const Stream stream;
+  const Pool pool(std::numeric_limits<uint64_t>::max());
+  void* data = nullptr;
+  EXPECT_EQ(cudaMallocFromPoolAsync(&data, 8 << 20, pool, stream), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(data, stream), cudaSuccess);
+  EXPECT_EQ(cudaMallocFromPoolAsync(&data, 10 << 20, pool, stream), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaMemPoolTrimTo(pool, 0), cudaSuccess);
+  EXPECT_EQ(cudaMallocFromPoolAsync(&data, 10 << 20, pool, stream), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(data, stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  cudaGetLastError();
+}
+
+TEST_F(CudaEmulation, LocksNoMoreOfTheHostThanItWasGiven) {
+  Configure({.pinned_bytes = 1 << 20});
+  void *a = nullptr, *b = nullptr;
+  EXPECT_EQ(cudaMallocHost(&a, 700 << 10), cudaSuccess);
+  EXPECT_EQ(cudaMallocHost(&b, 700 << 10), cudaErrorMemoryAllocation);
+  EXPECT_EQ(b, nullptr);
+  EXPECT_EQ(cudaFreeHost(a), cudaSuccess);
+  EXPECT_EQ(cudaMallocHost(&b, 700 << 10), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(b), cudaSuccess);
+  cudaGetLastError();
+}
+
 TEST_F(CudaEmulation, RefusesToFreeTwice) {
   void* data = nullptr;
   cudaMalloc(&data, 100);
@@ -234,6 +278,10 @@ TEST_F(CudaEmulation, HasAsManyDevicesAsItWasGiven) {
   EXPECT_EQ(cudaDeviceGetPCIBusId(id, sizeof(id), 1), cudaSuccess);
   EXPECT_STREQ(id, "0000:02:00.0");
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  Configure({.major = 8, .minor = 6, .shared_bytes = 99 * 1024});
+  EXPECT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+  EXPECT_EQ(properties.minor, 6);
+  EXPECT_EQ(properties.sharedMemPerBlockOptin, 99u * 1024);
   Configure({.devices = 0});
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   EXPECT_EQ(cudaSetDevice(0), cudaErrorNoDevice);

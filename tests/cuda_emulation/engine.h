@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ void DropWait(int number);
 struct DeviceOptions {
   int devices = 1;
   size_t memory_bytes = size_t{1} << 30;  // of each
+  int major = 8, minor = 0;
+  size_t shared_bytes = 163 * 1024;                          // that a block may ask for
+  size_t pinned_bytes = std::numeric_limits<size_t>::max();  // that the host can lock
+  /// What is freed into a pool lies in pieces too small for anything until the pool is trimmed.
+  bool fragments = false;
 };
 /// The devices of this process from now on, all mended. No memory may be in use.
 void Configure(const DeviceOptions& options);

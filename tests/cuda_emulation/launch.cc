@@ -8,6 +8,7 @@
 #include "tests/cuda_emulation/device.h"
 #include "tests/cuda_emulation/fault_text.h"
 #include "tests/cuda_emulation/stream.h"
+#include "tests/cuda_emulation/symbols.h"
 
 __thread uint3 blockDim = {};
 __thread uint3 gridDim = {};
@@ -16,7 +17,6 @@ namespace metp::emulation {
 namespace {
 
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
-constexpr size_t kSharedOptIn = 163 * 1024;
 
 /// Shared memory that kernels have asked for.
 struct Asked {
@@ -94,9 +94,14 @@ using namespace metp::emulation;  // NOLINT: below are C functions only
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Result(error);
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || static_cast<size_t>(value) > kSharedOptIn) return Result(cudaErrorInvalidValue);
+  if (value < 0 || static_cast<size_t>(value) > SharedOptIn()) return Result(cudaErrorInvalidValue);
   Asked& asked = AllAsked();
   const std::lock_guard lock(asked.mutex);
   asked.bytes[kernel] = static_cast<size_t>(value);
   return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  *name = MangledName(kernel);
+  return *name == nullptr ? Result(cudaErrorInvalidDeviceFunction) : cudaSuccess;
 }

@@ -72,9 +72,9 @@ ncclResult_t CheckReady(ncclComm_t comm) {
 void PutOnStreams(ncclComm_t comm, const ncclComm::Groups& groups) {
   for (const auto& [stream, operations] : groups) {
     comm->world->Issue(comm->rank);
-    metp::emulation::Enqueue(stream, "nccl", [world = comm->world, rank = comm->rank, operations] {
-      world->Run(rank, operations);
-    });
+    metp::emulation::Enqueue(
+        stream, "nccl",
+        [world = comm->world, rank = comm->rank, operations = operations] { world->Run(rank, operations); });
   }
 }
 

@@ -29,6 +29,7 @@ class Pool {
   const int device_;
   uint64_t threshold_ = 0;
   size_t reserved_ = 0, used_ = 0;
+  size_t pieces_ = 0;  // reserved, not used, and of no use before the pool is trimmed
 };
 
 /// What a synchronisation with the device does to its pools.

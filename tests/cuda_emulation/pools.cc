@@ -84,8 +84,8 @@ cudaError_t FreeOn(CUstream_st& stream, void* data) {
 Pool::~Pool() { Unreserve(device_, reserved_); }
 
 bool Pool::Take(size_t bytes) {
-  if (used_ + bytes > reserved_) {
-    const size_t missing = used_ + bytes - reserved_;
+  if (used_ + pieces_ + bytes > reserved_) {
+    const size_t missing = used_ + pieces_ + bytes - reserved_;
     const size_t chunks = (missing + kChunk - 1) / kChunk * kChunk;
     if (Reserve(device_, chunks)) {
       reserved_ += chunks;
@@ -99,11 +99,15 @@ bool Pool::Take(size_t bytes) {
   return true;
 }
 
-void Pool::Give(size_t bytes) { used_ -= bytes; }
+void Pool::Give(size_t bytes) {
+  used_ -= bytes;
+  if (Fragments()) pieces_ += bytes;
+}
 
 void Pool::TrimTo(size_t keep) {
   const size_t kept = std::max(keep, used_);
   if (kept >= reserved_) return;
+  pieces_ = 0;
   Unreserve(device_, reserved_ - kept);
   reserved_ = kept;
 }
@@ -221,7 +225,10 @@ cudaError_t cudaMallocHost(void** data, size_t bytes) {
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int flags) {
   if (const cudaError_t error = DeviceState(); error != cudaSuccess) return Result(error);
-  *data = bytes == 0 ? nullptr : Allocate(bytes, true, nullptr);
+  *data = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (!ReservePinned(bytes)) return Result(cudaErrorMemoryAllocation);
+  *data = Allocate(bytes, true, nullptr);
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
@@ -231,6 +238,7 @@ cudaError_t cudaFreeHost(void* data) {
   Allocation taken;
   if (!TakeOut(data, taken)) return Result(cudaErrorInvalidValue);
   Release(data, taken.bytes);
+  UnreservePinned(taken.bytes);
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) { return Result(DeviceState()); }

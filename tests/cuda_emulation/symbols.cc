@@ -56,13 +56,18 @@ std::string Short(std::string name) {
 
 }  // namespace
 
-std::string KernelName(const void* kernel) {
+const char* MangledName(const void* kernel) {
   static const Symbols* const symbols = new Symbols(ReadSymbols());
   const auto it = symbols->find(reinterpret_cast<uintptr_t>(kernel));
-  if (it == symbols->end()) return "at 0x" + std::to_string(reinterpret_cast<uintptr_t>(kernel));
+  return it == symbols->end() ? nullptr : it->second.c_str();
+}
+
+std::string KernelName(const void* kernel) {
+  const char* const mangled = MangledName(kernel);
+  if (mangled == nullptr) return "at 0x" + std::to_string(reinterpret_cast<uintptr_t>(kernel));
   int status = 0;
-  char* const demangled = abi::__cxa_demangle(it->second.c_str(), nullptr, nullptr, &status);
-  const std::string name = status == 0 ? Short(demangled) : it->second;
+  char* const demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  const std::string name = status == 0 ? Short(demangled) : mangled;
   std::free(demangled);
   return name;
 }

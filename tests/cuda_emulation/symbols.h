@@ -6,7 +6,10 @@
 
 namespace metp::emulation {
 
-/// "Scale<float>"; "at 0x..." where the table was stripped. Thread-safe.
+/// As the linker knows it; null where the table was stripped or does not hold it. Thread-safe, as below.
+const char* MangledName(const void* kernel);
+
+/// "Scale<float>"; "at 0x..." where the table was stripped.
 std::string KernelName(const void* kernel);
 
 }  // namespace metp::emulation

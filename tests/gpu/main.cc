@@ -1,9 +1,21 @@
-// Runs the suites on the device that the runtime numbers 0; says so and exits with 77 where there is none.
+// Runs the suites on the device that the runtime numbers 0, those of rings over NCCL on as many as there are; says so and
+// exits with 77 where there is none.
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
+
+#include "tests/worker/comm/device_ring.h"
+
+namespace metp {
+
+int PrepareDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+}  // namespace metp
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

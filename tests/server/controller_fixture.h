@@ -36,6 +36,7 @@ struct Worker {
   int64_t memory_bytes = 0;
   std::string node = {};
   std::optional<v1::DeviceProfile> profile = {};
+  v1::JobSpec::Device device = v1::JobSpec::DEVICE_CPU;
   std::shared_ptr<RecordingLink> link;
   Registry::Session session = 0;
   int64_t sequence = 0;
@@ -52,6 +53,7 @@ class ControllerTest : public ::testing::Test {
     hello.set_incarnation(worker.incarnation);
     hello.set_memory_bytes(worker.memory_bytes);
     hello.set_node(worker.node);
+    hello.set_device_kind(worker.device);
     if (worker.profile) *hello.mutable_profile() = *worker.profile;
     for (const auto& [attempt, rank] : ranks) {
       v1::RankKey& key = *hello.add_ranks();

@@ -25,6 +25,11 @@ class ControllerPlanning : public ControllerTest {
     }
     return workers;
   }
+  v1::JobSpec OnKind(int degree, v1::JobSpec::Device device) {
+    v1::JobSpec job = SmallJob("a", degree);
+    job.set_device(device);
+    return job;
+  }
   v1::DeviceProfile ProfileOf(const std::string& name) {
     for (const v1::WorkerStatus& worker : workers_.List()) {
       if (worker.name() == name) return worker.profile();
@@ -32,6 +37,65 @@ class ControllerPlanning : public ControllerTest {
     return {};
   }
 };
+
+TEST_F(ControllerPlanning, PlansForTheKindOfDeviceThatTheJobAsksFor) {
+  Worker cpu, gpus[2];
+  cpu.name = "cpu-0";
+  for (int i = 0; i < 2; ++i) {
+    gpus[i].name = "gpu-" + std::to_string(i);
+    gpus[i].device = v1::JobSpec::DEVICE_GPU;
+  }
+  v1::JobSpec job = SmallJob("a", 1);
+  EXPECT_THAT(Connect(cpu), IsOk());
+  EXPECT_EQ(SubmitJob("before", job)->plan().device(), v1::JobSpec::DEVICE_CPU);
+  for (Worker& gpu : gpus) EXPECT_THAT(Connect(gpu), IsOk());
+  EXPECT_EQ(SubmitJob("auto", job)->plan().device(), v1::JobSpec::DEVICE_GPU);
+  job.set_device(v1::JobSpec::DEVICE_CPU);
+  EXPECT_EQ(SubmitJob("cpu", job)->plan().device(), v1::JobSpec::DEVICE_CPU);
+  EXPECT_THAT(SubmitJob("cpus", OnKind(2, v1::JobSpec::DEVICE_CPU)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "parallel.degree: found 2, expected at most 1, the number of registered CPU workers"));
+  EXPECT_THAT(SubmitJob("gpus", OnKind(3, v1::JobSpec::DEVICE_GPU)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "parallel.degree: found 3, expected at most 2, the number of registered GPU workers"));
+}
+
+TEST_F(ControllerPlanning, RanksOfAJobAreAllOnDevicesOfItsKind) {
+  std::vector<Worker> workers(4);
+  for (int i = 0; i < 4; ++i) {
+    workers[i].name = "w-" + std::to_string(i);
+    if (i % 2 == 1) workers[i].device = v1::JobSpec::DEVICE_GPU;
+    EXPECT_THAT(Connect(workers[i]), IsOk());
+  }
+  const auto on_gpus = SubmitJob("gpu", OnKind(2, v1::JobSpec::DEVICE_GPU));
+  const auto on_cpus = SubmitJob("cpu", OnKind(2, v1::JobSpec::DEVICE_CPU));
+  ASSERT_THAT(on_gpus, IsOk());
+  ASSERT_THAT(on_cpus, IsOk());
+  controller_.Tick();
+  const auto workers_of = [&](const std::string& id) {
+    const auto status = jobs_.Get(id);
+    std::vector<std::string> names;
+    for (const v1::RankStatus& rank : status->ranks()) names.push_back(rank.worker());
+    return names;
+  };
+  EXPECT_THAT(workers_of(on_gpus->id()), ElementsAre("w-1", "w-3"));
+  EXPECT_THAT(workers_of(on_cpus->id()), ElementsAre("w-0", "w-2"));
+}
+
+TEST_F(ControllerPlanning, RefusesHeadsTooWideForFlashAttentionOnGpus) {
+  Worker gpu;
+  gpu.name = "gpu-0";
+  gpu.device = v1::JobSpec::DEVICE_GPU;
+  EXPECT_THAT(Connect(gpu), IsOk());
+  v1::JobSpec job = OnKind(1, v1::JobSpec::DEVICE_GPU);
+  job.mutable_model()->set_head_dim(258);
+  EXPECT_THAT(SubmitJob("flash", job),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "model.head_dim: found 258, expected at most 256 with flash attention on GPUs; "
+                       "parallel.attention=tiled takes any"));
+  job.mutable_parallel()->set_attention(v1::ParallelSpec::ATTENTION_TILED);
+  EXPECT_THAT(SubmitJob("tiled", job), IsOk());
+}
 
 TEST_F(ControllerPlanning, RefusesWhatTheSmallestWorkerHasNoRoomFor) {
   Worker large, small;

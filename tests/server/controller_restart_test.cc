@@ -156,7 +156,7 @@ TEST_F(ControllerRestart, JobsThatWaitAreStartedWhenTheWorkersAreBackAndNumbersG
   const v1::JobStatus waits = Submit(1);
   EXPECT_EQ(State(waits.id()), v1::JobStatus::QUEUED);
   Restart();
-  EXPECT_EQ(workers_.registered(), 1);  // submissions are planned on it meanwhile
+  EXPECT_EQ(workers_.registered(v1::JobSpec::DEVICE_CPU), 1);  // submissions are planned on it meanwhile
   EXPECT_EQ(State(waits.id()), v1::JobStatus::QUEUED);
   EXPECT_EQ(Submit(1).id(), "job-3");
   const auto again = SubmitJob("request-2", SmallJob("job", 1));

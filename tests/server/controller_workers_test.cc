@@ -231,8 +231,8 @@ TEST_F(RecoveryTest, ADrainedWorkerTakesNoRanksAndEvictedOnesLeave) {
   ASSERT_THAT(controller_.Drain(drain), IsOk());
   EXPECT_THAT(Got(workers[1], v1::ToWorker::kInterrupt), SizeIs(1));
   Restart();  // it is remembered
-  EXPECT_EQ(workers_.registered(), 0);
-  EXPECT_EQ(workers_.drained(), 2);
+  EXPECT_EQ(workers_.registered(v1::JobSpec::DEVICE_CPU), 0);
+  EXPECT_EQ(workers_.drained(v1::JobSpec::DEVICE_CPU), 2);
   ASSERT_THAT(Connect(workers[0]), IsOk());
   ASSERT_THAT(Connect(workers[1], {{id + "/1", 0}}), IsOk());
   ASSERT_THAT(Say(workers[1], Left(), id + "/1", 0), IsOk());

@@ -231,6 +231,10 @@ TEST_F(CoordinatorTest, ServesPages) {
   EXPECT_EQ(HttpGet(base + "/healthz").code, 200);
   EXPECT_EQ(HttpGet(base + "/nothing").code, 404);
   EXPECT_THAT(HttpGet(base + "/").body, HasSubstr("job-1"));
+  EXPECT_THAT(HttpGet(base + "/jobs/job-1").body, HasSubstr("job-1"));
+  EXPECT_EQ(HttpGet(base + "/jobs/none").code, 404);
+  EXPECT_EQ(HttpGet(base + "/healthz/more").code, 404);
+  EXPECT_THAT(HttpGet(base + "/sd/workers").body, HasSubstr("\"127.0.0.1:1\""));
   const HttpAnswer metrics = HttpGet(base + "/metrics");
   EXPECT_EQ(metrics.code, 200);
   EXPECT_THAT(metrics.body, HasSubstr("metp_workers{state=\"ready\"} 1\n"));
@@ -239,6 +243,84 @@ TEST_F(CoordinatorTest, ServesPages) {
   worker.Say(attempt, 0, Done());
   Watch("job");
   EXPECT_THAT(HttpGet(base + "/metrics").body, Not(HasSubstr("metp_job_step{")));
+}
+
+v1::WorkerEvent TracedStep(int step) {
+  v1::WorkerEvent event;
+  event.mutable_trace()->set_step(step);
+  event.mutable_trace()->add_spans()->set_track("step");
+  event.mutable_trace()->set_last(true);
+  return event;
+}
+
+TEST_F(CoordinatorTest, StreamsATraceUntilItIsWhole) {
+  const auto trace = [&](grpc::ClientContext& context, int steps) {
+    v1::TraceJobRequest request;
+    request.set_job("job");
+    request.set_steps(steps);
+    return stub_->TraceJob(&context, request);
+  };
+  const auto refused = [&](int steps) {
+    grpc::ClientContext context;
+    const auto reader = trace(context, steps);
+    v1::TraceChunk chunk;
+    EXPECT_FALSE(reader->Read(&chunk));
+    return reader->Finish();
+  };
+  EXPECT_EQ(refused(1).error_code(), grpc::StatusCode::NOT_FOUND);
+  ScriptedWorker worker(channel_, "cpu-0");
+  worker.Await(v1::ToWorker::kWelcome);
+  v1::SubmitResponse response;
+  ASSERT_TRUE(Submit(SmallJob("job", 1), response).ok());
+  const std::string attempt = worker.Await(v1::ToWorker::kStart).start().start().attempt();
+  EXPECT_EQ(refused(1).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  v1::WorkerEvent started;
+  started.mutable_started();
+  worker.Say(attempt, 0, started);
+  worker.Await(v1::ToWorker::kAck);
+  EXPECT_EQ(refused(0).error_message(), "steps: found 0, expected 1 to 16");
+  EXPECT_EQ(refused(17).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  {  // a client that goes away
+    grpc::ClientContext context;
+    const auto reader = trace(context, 2);
+    worker.Await(v1::ToWorker::kTrace);
+    EXPECT_EQ(refused(1).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    worker.Say(attempt, 0, TracedStep(1));
+    v1::TraceChunk chunk;
+    ASSERT_TRUE(reader->Read(&chunk));
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  grpc::Status end;
+  int step = 2;
+  do {
+    grpc::ClientContext context;
+    const auto reader = trace(context, 2);
+    std::vector<int> steps;
+    auto reading = std::async(std::launch::async, [&] {
+      v1::TraceChunk chunk;
+      while (reader->Read(&chunk)) {
+        for (const v1::TracePart& part : chunk.parts()) steps.push_back(part.step());
+      }
+      return reader->Finish();
+    });
+    while (reading.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
+      worker.Say(attempt, 0, TracedStep(step++));
+    end = reading.get();
+    if (!end.ok()) continue;
+    ASSERT_EQ(steps.size(), 2u);
+    EXPECT_EQ(steps[1], steps[0] + 1);
+  } while (end.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);  // until it has heard of that
+  EXPECT_TRUE(end.ok()) << end.error_message();
+
+  grpc::ClientContext context;
+  const auto reader = trace(context, 2);
+  worker.Await(v1::ToWorker::kTrace);
+  worker.Say(attempt, 0, Done());
+  v1::TraceChunk chunk;
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 TEST_F(CoordinatorTest, StopsWithOpenCalls) {

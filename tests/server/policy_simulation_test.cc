@@ -87,7 +87,9 @@ bool Simulation::IsAhead(const Life& a, const Life& b) const {
 }
 
 ClusterPicture Simulation::Look() const {
-  ClusterPicture picture{{}, {}, static_cast<int>(workers_.size()), {}, quotas_};
+  ClusterPicture picture{{}, {}, {}, quotas_};
+  PoolPicture& pool = picture.of(Pool::kCpu);
+  pool.alive = static_cast<int>(workers_.size());
   std::set<std::string> busy;
   for (const Life& life : lives_) {
     if (life.waits(now_)) {
@@ -100,7 +102,7 @@ ClusterPicture Simulation::Look() const {
     }
   }
   for (const std::string& worker : workers_) {
-    if (busy.count(worker) == 0) picture.free.push_back({worker, worker.substr(0, 1 + worker.back() % 2)});
+    if (busy.count(worker) == 0) pool.free.push_back({worker, worker.substr(0, 1 + worker.back() % 2)});
   }
   return picture;
 }
@@ -123,7 +125,7 @@ std::optional<int> Simulation::TimeOfRoom(const Life& head) const {
 void Simulation::Apply(const Decisions& decisions) {
   const ClusterPicture before = Look();
   std::set<std::string> free, undecided;
-  for (const FreeWorker& worker : before.free) free.insert(worker.name);
+  for (const FreeWorker& worker : before.of(Pool::kCpu).free) free.insert(worker.name);
   for (const WaitingJob& job : before.waiting) {
     if (!job.delayed) undecided.insert(job.id);
   }

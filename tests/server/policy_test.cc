@@ -15,6 +15,7 @@ struct Row {
   std::vector<RunningJob> running = {};
   std::map<std::string, int> quotas = {};
   int drained = 0;
+  int gpus = 0;  // alive
 };
 
 const Row kRows[] = {
@@ -276,16 +277,71 @@ const Row kRows[] = {
      {{"x", "needs 2 workers, 1 of 2 is free, expected in about 20 s"}, {"y", "waits behind job x"}},
      {{.id = "r", .workers = 1, .seconds_left = 20}},
      {{"n", 2}}},
+
+    // Two pools.
+    {"a gang is never of both pools",
+     {{.id = "x", .degree = 2, .pool = Pool::kGpu}, {.id = "y", .degree = 2}},
+     {"a", "gpu-0"},
+     2,
+     {},
+     {{"x", "needs 2 GPU workers, 1 of 2 is free"}, {"y", "needs 2 CPU workers, 1 of 2 is free"}},
+     {},
+     {},
+     0,
+     2},
+    {"who waits for GPUs keeps nobody from the CPUs",
+     {{.id = "x", .degree = 2, .pool = Pool::kGpu}, {.id = "y"}, {.id = "z", .pool = Pool::kGpu}},
+     {"a", "gpu-0"},
+     1,
+     {{"y", {"a"}}},
+     {{"x", "needs 2 GPU workers, 1 of 2 is free, expected in about 20 s"}, {"z", "waits behind job x"}},
+     {{.id = "r", .workers = 1, .seconds_left = 20, .pool = Pool::kGpu}},
+     {},
+     0,
+     2},
+    {"what ends in one pool makes no room in the other",
+     {{.id = "x", .degree = 2, .pool = Pool::kGpu}},
+     {"gpu-0"},
+     1,
+     {},
+     {{"x", "needs 2 GPU workers, 1 of 2 is free"}},
+     {{.id = "r", .workers = 1, .seconds_left = 20}},
+     {},
+     0,
+     2},
+    {"a job for GPUs where there are none says so",
+     {{.id = "x", .pool = Pool::kGpu}, {.id = "y"}},
+     {"a"},
+     1,
+     {{"y", {"a"}}},
+     {{"x", "needs 1 GPU worker, 0 are there"}}},
+    {"the quota of one that waits for GPUs is not spent on CPUs",
+     {{.id = "x", .degree = 2, .quota = "n", .pool = Pool::kGpu},
+      {.id = "y", .quota = "n"},
+      {.id = "z", .quota = "m"}},
+     {"a", "b", "gpu-0"},
+     2,
+     {{"z", {"a"}}},
+     {{"x", "needs 2 GPU workers, 1 of 2 is free, expected in about 20 s"},
+      {"y", "waits behind job x, for namespace n's quota"}},
+     {{.id = "r", .workers = 1, .seconds_left = 20, .pool = Pool::kGpu}},
+     {{"n", 2}},
+     0,
+     2},
 };
 
 TEST(Policy, DecidesAsTheTableSays) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.why);
-    ClusterPicture picture{row.waiting, {}, row.alive, row.running, row.quotas, row.drained};
-    for (const std::string& worker : row.free) {  // "name" or "name@node"
+    ClusterPicture picture{row.waiting, {}, row.running, row.quotas};
+    for (const std::string& worker : row.free) {  // "name" or "name@node"; GPUs begin with "gpu"
       const size_t at = worker.find('@');
-      picture.free.push_back({worker.substr(0, at), at == std::string::npos ? "" : worker.substr(at + 1)});
+      picture.of(worker.rfind("gpu", 0) == 0 ? Pool::kGpu : Pool::kCpu)
+          .free.push_back({worker.substr(0, at), at == std::string::npos ? "" : worker.substr(at + 1)});
     }
+    picture.of(Pool::kCpu).alive = row.alive;
+    picture.of(Pool::kCpu).drained = row.drained;
+    picture.of(Pool::kGpu).alive = row.gpus;
     const Decisions decisions = Decide(picture);
     std::vector<std::pair<std::string, std::vector<std::string>>> start;
     for (const auto& decision : decisions.start) start.emplace_back(decision.job, decision.workers);
@@ -294,6 +350,22 @@ TEST(Policy, DecidesAsTheTableSays) {
     EXPECT_EQ(start, row.start);
     EXPECT_EQ(wait, row.wait);
   }
+}
+
+TEST(Policy, NamesTheKindOfWait) {
+  ClusterPicture picture;
+  picture.waiting = {
+      {"wide", 9}, {"much", 3, 1, 0, "small"}, {"again", 1, 1, 0, "", "/saved"}, {"head", 4}, {"next", 4}};
+  picture.running = {{"writes", 2, "", "/saved"}};
+  picture.quotas = {{"small", 2}};
+  picture.of(Pool::kCpu).alive = 4;
+  picture.of(Pool::kCpu).free = {{"a"}, {"b"}};
+  std::vector<std::pair<std::string, std::string>> wait;
+  for (const auto& decision : Decide(picture).wait)
+    wait.emplace_back(decision.job, WaitCauseName(decision.cause));
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"wide", "workers"}, {"much", "quota"}, {"again", "directory"}, {"head", "busy"}, {"next", "busy"}};
+  EXPECT_EQ(wait, expected);
 }
 
 }  // namespace

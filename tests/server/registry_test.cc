@@ -40,7 +40,7 @@ class RegistryTest : public ::testing::Test {
 TEST_F(RegistryTest, TakesAWorkerInAsReady) {
   ASSERT_THAT(Hello("cpu-0"), IsOk());
   EXPECT_EQ(StateOf("cpu-0"), v1::WorkerStatus::READY);
-  EXPECT_THAT(registry_.Schedulable(), ElementsAre("cpu-0"));
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU), ElementsAre("cpu-0"));
   EXPECT_THAT(Hello(""), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Hello("x", ""), StatusIs(absl::StatusCode::kInvalidArgument));
 }
@@ -53,8 +53,8 @@ TEST_F(RegistryTest, SuspectsSilenceAndForgivesIt) {
   clock_.Advance(kMoment);
   EXPECT_THAT(registry_.Expire(), IsEmpty());
   EXPECT_EQ(StateOf("cpu-0"), v1::WorkerStatus::SUSPECT);
-  EXPECT_THAT(registry_.Schedulable(), IsEmpty());
-  EXPECT_EQ(registry_.registered(), 1);
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU), IsEmpty());
+  EXPECT_EQ(registry_.registered(v1::JobSpec::DEVICE_CPU), 1);
   EXPECT_TRUE(registry_.Heard(session));
   EXPECT_EQ(StateOf("cpu-0"), v1::WorkerStatus::READY);
 }
@@ -72,7 +72,7 @@ TEST_F(RegistryTest, LosesAWorkerOnceWhenItsLeaseIsOver) {
   EXPECT_THAT(registry_.Expire(), IsEmpty());
   EXPECT_TRUE(link->closed());
   EXPECT_FALSE(registry_.Heard(session));
-  EXPECT_EQ(registry_.registered(), 0);
+  EXPECT_EQ(registry_.registered(v1::JobSpec::DEVICE_CPU), 0);
   clock_.Advance(config_.lost_worker_kept);
   registry_.Expire();
   EXPECT_THAT(registry_.List(), IsEmpty());
@@ -92,7 +92,7 @@ TEST_F(RegistryTest, SuspectsABrokenConnectionAtOnce) {
   const auto session = Hello("cpu-0")->session;
   registry_.Disconnect(session);
   EXPECT_EQ(StateOf("cpu-0"), v1::WorkerStatus::SUSPECT);
-  EXPECT_THAT(registry_.Schedulable(), IsEmpty());
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU), IsEmpty());
 }
 
 TEST_F(RegistryTest, TellsAReconnectFromARestart) {
@@ -130,14 +130,15 @@ TEST_F(RegistryTest, GivesNoRanksToAWorkerThatStillRunsAStaleOne) {
   Hello("cpu-0").IgnoreError();
   EXPECT_TRUE(registry_.AddStale("cpu-0", {"job-1/1", 2}));
   EXPECT_FALSE(registry_.AddStale("cpu-0", {"job-1/1", 2}));
-  EXPECT_THAT(registry_.Schedulable(), IsEmpty());
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU), IsEmpty());
   registry_.ClearStale("cpu-0", {"job-1/1", 2});
-  EXPECT_THAT(registry_.Schedulable(), ElementsAre("cpu-0"));
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU), ElementsAre("cpu-0"));
 }
 
 TEST_F(RegistryTest, OrdersNamesByTheirNumbers) {
   for (const char* name : {"cpu-10", "cpu-2", "cpu-1", "a", "cpu-02"}) Hello(name).IgnoreError();
-  EXPECT_THAT(registry_.Schedulable(), ElementsAre("a", "cpu-1", "cpu-02", "cpu-2", "cpu-10"));
+  EXPECT_THAT(registry_.Schedulable(v1::JobSpec::DEVICE_CPU),
+              ElementsAre("a", "cpu-1", "cpu-02", "cpu-2", "cpu-10"));
 }
 
 TEST_F(RegistryTest, SendsToTheCurrentSessionOnly) {

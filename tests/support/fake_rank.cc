@@ -9,9 +9,11 @@
 //   dump                SIGQUIT prints a line         env NAME       prints that variable
 //   kill SIGNAL         ends by that signal           fail CODE TEXT reports that status and ends
 //   flood N             N lines of output             garbage        bytes that are no message
+//   trace               from now on a trace order is answered, with a line of output and as many further steps
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -29,7 +31,12 @@ constexpr auto kTimeout = std::chrono::seconds(60);
 
 class FakeRank {
  public:
-  explicit FakeRank(int fd) : link_(fd, [](const absl::Status&) { _exit(1); }) {}
+  explicit FakeRank(int fd)
+      : link_(
+            fd, [](const absl::Status&) { _exit(1); },
+            [this](const v1::TraceOrder& order) {
+              if (traces_) Trace(order.steps());
+            }) {}
 
   int Run() {
     v1::FromRank hello;
@@ -41,8 +48,7 @@ class FakeRank {
     v1::FromRank started;
     started.set_started("rank " + std::to_string(start_.rank()) + " of " +
                         std::to_string(start_.plan().degree()) + ", scripted, " +
-                        std::to_string(start_.threads()) + " threads at " + start_.address() +
-                        (start_.backend() == v1::RankStart::CUDA ? ", on a GPU" : ""));
+                        std::to_string(start_.threads()) + " threads at " + start_.address());
     Send(started);
     std::ifstream script(start_.job().data().source(0));
     std::string line;
@@ -84,6 +90,7 @@ class FakeRank {
       for (int i = 0; i < std::atoi(text.c_str()); ++i) Step();
     }
     if (act == "meet") Meet();
+    if (act == "trace") traces_ = true;
     if (act == "touch") std::ofstream(text).flush();
     if (act == "await") AwaitFile(text);
     if (act == "hang") {
@@ -140,6 +147,22 @@ class FakeRank {
     Send(message);
   }
 
+  /// On the link's thread.
+  void Trace(int steps) {
+    std::cout << "traces" << std::endl;
+    for (int i = 0; i < steps; ++i) {
+      v1::FromRank message;
+      message.mutable_trace()->set_step(++traced_);
+      v1::TraceSpan& span = *message.mutable_trace()->add_spans();
+      span.set_track("step");
+      span.set_name("step " + std::to_string(traced_));
+      span.set_start(1.8e9 + traced_);
+      span.set_seconds(0.5);
+      message.mutable_trace()->set_last(true);
+      Send(message);
+    }
+  }
+
   void Meet() {
     ChannelRendezvous rendezvous(link_);
     const std::string mine = std::to_string(start_.rank());
@@ -150,9 +173,11 @@ class FakeRank {
     }
   }
 
-  RankLink link_;
   v1::RankStart start_;
   int step_ = 0;
+  std::atomic<bool> traces_ = false;
+  int traced_ = 0;  // the link's thread's
+  RankLink link_;
 };
 
 }  // namespace

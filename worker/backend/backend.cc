@@ -6,17 +6,17 @@ Tensor Backend::Allocate(int64_t rows, int64_t cols, DType type, MemoryCategory 
                          std::string_view tag) {
   Tensor tensor;
   const int64_t bytes = rows * cols * SizeOf(type);
+  tensor.tag_ = tag;
+  tensor.category_ = category;
   ThrowIfError(ledger().Take(category, tag, bytes));
-  void* data = bytes == 0 ? nullptr : AllocateBytes(bytes);
-  if (bytes != 0 && data == nullptr) {
-    ledger().Release(category, tag, bytes);
+  tensor.owner_ = this;  // from here on its end gives back what was taken
+  tensor.view_ = Matrix{nullptr, rows, cols, cols, type};
+  if (bytes == 0) return tensor;
+  tensor.view_.data = AllocateBytes(bytes);
+  if (tensor.view_.data == nullptr) {
     ThrowIfError(absl::ResourceExhaustedError("the device has no memory left for " + std::to_string(bytes) +
                                               " bytes"));
   }
-  tensor.owner_ = this;
-  tensor.view_ = Matrix{data, rows, cols, cols, type};
-  tensor.category_ = category;
-  tensor.tag_ = tag;
   return tensor;
 }
 

@@ -76,7 +76,7 @@ class HostLink {
                          const std::vector<HostTask>& behind) = 0;
   virtual void Await(HostTask task) = 0;
   virtual HostLinkTimes TakeTimes() = 0;
-  /// From now on, what TakeTimes adds up is also entered here, task by task, by the time that it returns; null: nowhere.
+  /// From now on, what TakeTimes adds up is also entered here, span by span, by the time that it returns; null: nowhere.
   /// Must outlive the link.
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
@@ -90,6 +90,8 @@ class HostLink {
   virtual void FreeBytes(void* data, int64_t bytes) = 0;
   /// One task that is done.
   void Note(HostTask::Stream stream, double start, double seconds);
+  /// The compute stream stood waiting for one.
+  void NoteWait(HostTask::Stream stream, double start, double seconds);
 
  private:
   Timeline* timeline_ = nullptr;

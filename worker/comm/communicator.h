@@ -47,6 +47,7 @@ struct HopRecord {
   double exposed = 0;        // of that, what the compute stream stood through in Await
   double start = 0;          // when both sides were ready, on the clock of Event::seconds where there is one
   double skew = 0;           // the compute stream stood in Await for a neighbour that was not ready yet
+  double stood = 0;  // since when it stood, first for the neighbour and then exposed; on the clock of `start`
 };
 
 class Communicator {

@@ -104,6 +104,7 @@ absl::Status HostCommunicator::Await(HopId hop) {
   record.hop = hop;
   record.sent_bytes = it->sent_bytes;
   record.communication = Seconds(it->times.done - it->times.ready);
+  record.start = Seconds(it->times.ready.time_since_epoch());
   if (waited) {
     // Hops before this one that nobody awaited yet may have been what the stream stood at.
     const TimePoint to = Now();
@@ -116,6 +117,7 @@ absl::Status HostCommunicator::Await(HopId hop) {
     }
     record.skew = Seconds(skew);
     record.exposed = Seconds(exposed);
+    record.stood = Seconds(std::max(from, done_.front().times.start).time_since_epoch());
   }
   records_.push_back(record);
   done_.erase(it);

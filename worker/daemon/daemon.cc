@@ -24,7 +24,11 @@ Daemon::Daemon(WorkerConfig config, const Clock& clock, const Device& device, st
       outbox_(config_.outbox_bytes),
       metrics_(config_, clock) {
   config_.threads = device_.threads;
-  if (gpu_ != nullptr) metrics_.ShowGpu(gpu_->gpu());
+  metrics_.ShowMemory(device_.memory_bytes);
+  if (gpu_ != nullptr) {
+    metrics_.ShowGpu(gpu_->gpu());
+    gpu_->OnXid([this](int xid) { metrics_.NoteXid(xid); });
+  }
 }
 
 Daemon::~Daemon() {
@@ -35,8 +39,10 @@ Daemon::~Daemon() {
 
 absl::Status Daemon::Start() {
   std::map<std::string, HttpServer::Handler> pages;
-  pages["/healthz"] = [] { return HttpPage{.body = "ok\n"}; };
-  pages["/metrics"] = [this] { return HttpPage{.type = MetricPage::kContentType, .body = metrics_.Text()}; };
+  pages["/healthz"] = [](const HttpRequest&) { return HttpPage{.body = "ok\n"}; };
+  pages["/metrics"] = [this](const HttpRequest&) {
+    return HttpPage{.type = MetricPage::kContentType, .body = metrics_.Text()};
+  };
   METP_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, std::move(pages)));
   SessionCallbacks callbacks;
   callbacks.hello = [this] { return Hello(); };
@@ -68,6 +74,7 @@ v1::WorkerHello Daemon::Hello() const {
   hello.set_address(config_.address);
   hello.set_metrics_url(metrics_url());
   hello.set_device(Describe(device_));
+  hello.set_device_kind(device_.gpu.empty() ? v1::JobSpec::DEVICE_CPU : v1::JobSpec::DEVICE_GPU);
   hello.set_threads(device_.threads);
   hello.set_memory_bytes(device_.memory_bytes);
   hello.set_version(kVersion);
@@ -92,6 +99,9 @@ void Daemon::Carry(v1::ToWorker command) {
       break;
     case v1::ToWorker::kValue:
       supervisor_->Deliver(std::move(*command.mutable_value()));
+      break;
+    case v1::ToWorker::kTrace:
+      supervisor_->Trace(std::move(*command.mutable_trace()));
       break;
     case v1::ToWorker::kWelcome:
     case v1::ToWorker::kAck:

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status_macros.h"
+#include "worker/backend/cuda/capability.h"
 
 namespace metp {
 namespace {
@@ -96,11 +97,9 @@ absl::Status CheckGpuFit(const Gpu& gpu) {
         gpu.uuid(), " -c DEFAULT"));
   }
   const GpuIdentity& found = gpu.identity();
-  if (found.major < kLeastCapabilityMajor) {
-    return absl::FailedPreconditionError(absl::StrCat(which, " has compute capability ", found.major, ".",
-                                                      found.minor, "; needed is ", kLeastCapabilityMajor,
-                                                      ".0 or newer"));
-  }
+  const std::string unfit =
+      cuda::WhyUnfit(found.major, found.minor, cuda::SharedBytesOf(found.major, found.minor));
+  if (!unfit.empty()) return absl::FailedPreconditionError(absl::StrCat(which, ": ", unfit));
   return absl::OkStatus();
 }
 

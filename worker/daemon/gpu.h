@@ -14,9 +14,6 @@
 
 namespace metp {
 
-/// Of the devices that kernels of this program are made for: Ampere and later.
-inline constexpr int kLeastCapabilityMajor = 8;
-
 /// Held until the worker ends.
 struct TakenGpu {
   Gpu gpu;

@@ -36,20 +36,25 @@ absl::Status GpuWatch::MemoryIsFree() const {
                                                    HoldersOf(taken_.gpu)));
 }
 
+std::vector<int> GpuWatch::TakeXids(std::chrono::milliseconds wait) {
+  if (xids_ == nullptr) return {};
+  std::vector<int> xids = xids_->Take(wait);
+  for (const int xid : xids) told_(xid);
+  return xids;
+}
+
 void GpuWatch::RankStarts() {
-  while (xids_ != nullptr && !xids_->Take(std::chrono::milliseconds(0)).empty()) {
+  while (!TakeXids(std::chrono::milliseconds(0)).empty()) {
   }
   memory_errors_ = MemoryErrors(taken_.gpu);
 }
 
 std::string GpuWatch::TakeErrors(std::chrono::milliseconds wait) {
   std::vector<std::string> reported;
-  if (xids_ != nullptr) {
-    for (const int xid : xids_->Take(wait)) {
-      std::string text = DescribeXid(xid);
-      if (reported.size() < kMostNamed && std::find(reported.begin(), reported.end(), text) == reported.end())
-        reported.push_back(std::move(text));
-    }
+  for (const int xid : TakeXids(wait)) {
+    std::string text = DescribeXid(xid);
+    if (reported.size() < kMostNamed && std::find(reported.begin(), reported.end(), text) == reported.end())
+      reported.push_back(std::move(text));
   }
   const std::optional<int64_t> before = std::exchange(memory_errors_, MemoryErrors(taken_.gpu));
   if (before.has_value() && memory_errors_.has_value() && *memory_errors_ > *before)

@@ -5,9 +5,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/daemon/gpu.h"
@@ -20,6 +23,8 @@ class GpuWatch {
   GpuWatch(TakenGpu taken, int64_t slack_bytes);
 
   const Gpu& gpu() const { return taken_.gpu; }
+  /// Called with the number of each critical error when it is taken from the driver; before the first rank.
+  void OnXid(std::function<void(int)> told) { told_ = std::move(told); }
 
   /// OK: what ranks have held is free again. ResourceExhausted: how much is not, and who holds it; other errors: the
   /// device does not say.
@@ -32,9 +37,12 @@ class GpuWatch {
   std::string TakeErrors(std::chrono::milliseconds wait);
 
  private:
+  std::vector<int> TakeXids(std::chrono::milliseconds wait);
+
   TakenGpu taken_;
   int64_t slack_bytes_;
-  std::unique_ptr<XidEvents> xids_;           // null: this device does not tell
+  std::unique_ptr<XidEvents> xids_;  // null: this device does not tell
+  std::function<void(int)> told_ = [](int) {};
   std::optional<int64_t> memory_errors_ = 0;  // when the rank started; nullopt: it does not tell
 };
 

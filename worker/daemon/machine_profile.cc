@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <string>
 #include <thread>
 
@@ -87,11 +86,13 @@ class Probe {
 /// The profile that `metp-rank probe` writes to its descriptor.
 absl::StatusOr<std::string> RunProbe(const WorkerConfig& config, const Device& device,
                                      const std::function<bool()>& cancelled) {
-  METP_ASSIGN_OR_RETURN(SpawnedChild child,
-                        SpawnChild({config.rank_program, "probe", "--comm", "gloo", "--ranks",
-                                    absl::StrCat(config.workers_here), "--threads",
-                                    absl::StrCat(device.threads), "--fd", absl::StrCat(kChildSocket)},
-                                   ComputeEnvironment(device.gpu)));
+  const bool cpu = device.gpu.empty();
+  METP_ASSIGN_OR_RETURN(
+      SpawnedChild child,
+      SpawnChild({config.rank_program, "probe", cpu ? "--comm" : "--device", cpu ? "gloo" : "gpu", "--ranks",
+                  absl::StrCat(config.workers_here), "--threads", absl::StrCat(device.threads), "--fd",
+                  absl::StrCat(kChildSocket)},
+                 ComputeEnvironment(device.gpu)));
   Probe probe(std::move(child));
   const auto give_up = std::chrono::steady_clock::now() + config.profile_timeout;
   while (!probe.Look()) {
@@ -124,36 +125,26 @@ absl::StatusOr<v1::DeviceProfile> Measure(const WorkerConfig& config, const Devi
   return ParseProfile(text, "the measured profile");
 }
 
-/// Products whose figures come with the program. Their names say how they are linked, too: those of other builds differ.
-absl::StatusOr<std::string> BuiltInProfileOf(const std::string& product) {
-  static const std::map<std::string, std::string> kProfiles = {{"NVIDIA A100-SXM4-80GB", "a100-80g"},
-                                                               {"NVIDIA A800-SXM4-80GB", "a800-80g"},
-                                                               {"NVIDIA H100 80GB HBM3", "h100-80g"},
-                                                               {"NVIDIA H100 SXM5 96GB", "h100-96g"},
-                                                               {"NVIDIA H200", "h200"},
-                                                               {"NVIDIA B200", "b200"}};
-  const auto found = kProfiles.find(product);
-  if (found != kProfiles.end()) return found->second;
-  return absl::NotFoundError(absl::StrCat("no built-in profile is of a ", product,
-                                          "; --profile takes a file or the name of one that is near enough"));
-}
-
-/// The built-in one of this worker's GPU, with the memory that this one has.
-absl::StatusOr<v1::DeviceProfile> ProfileOfGpu(const WorkerConfig& config, const Device& device) {
-  METP_ASSIGN_OR_RETURN(const std::string name, BuiltInProfileOf(device.kind));
-  METP_ASSIGN_OR_RETURN(v1::DeviceProfile profile, LoadProfile(name));
-  profile.set_memory_bytes(device.memory_bytes);
-  profile.set_host_memory_bytes(device.host_memory_bytes);
-  profile.set_devices_per_node(config.workers_here);
-  return profile;
-}
-
-/// What is true of this worker now, whenever the rest was measured. Links between machines were not.
+/// What is true of this worker now, whenever the rest was measured.
 v1::DeviceProfile OfThisWorker(v1::DeviceProfile profile, const WorkerConfig& config, const Device& device) {
   profile.set_name(config.node);
   profile.set_memory_bytes(device.memory_bytes);
-  profile.clear_node_link();
+  if (!device.gpu.empty()) profile.set_host_memory_bytes(device.host_memory_bytes);
+  // Links between machines were not measured. What a GPU's product is known to have serves until they are.
+  const bool known = profile.node_link().SerializeAsString() != profile.link().SerializeAsString();
+  if (device.gpu.empty() || !known) profile.clear_node_link();
   return profile;
+}
+
+/// The file of a kind of worker: those of one machine that are alike share it.
+std::string CacheFile(const WorkerConfig& config, const Device& device) {
+  std::string file = absl::StrCat(config.profile_cache, "/profile-", kVersion, "-", config.node, "-",
+                                  config.workers_here, "x", device.threads);
+  if (!device.gpu.empty()) {
+    absl::StrAppend(&file, "-");
+    for (const char c : device.kind) file += absl::ascii_isalnum(c) ? c : '-';
+  }
+  return file + ".yaml";
 }
 
 }  // namespace
@@ -164,11 +155,9 @@ absl::StatusOr<std::optional<v1::DeviceProfile>> ProfileOfThisWorker(const Worke
                                                                      const NotKept& not_kept) {
   if (config.profile == "none") return std::nullopt;
   if (config.profile != "measure") return LoadProfile(config.profile);
-  if (!device.gpu.empty()) return ProfileOfGpu(config, device);
   std::error_code error;
   std::filesystem::create_directories(config.profile_cache, error);
-  const std::string path = absl::StrCat(config.profile_cache, "/profile-", kVersion, "-", config.node, "-",
-                                        config.workers_here, "x", device.threads, ".yaml");
+  const std::string path = CacheFile(config, device);
   const absl::StatusOr<Descriptor> lock = Lock(path + ".lock", cancelled);
   if (absl::IsCancelled(lock.status())) return lock.status();
   if (lock.ok() && std::filesystem::exists(path, error)) {

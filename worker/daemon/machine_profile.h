@@ -16,7 +16,7 @@ namespace metp {
 /// As config.profile says. "measure": what the cache has, or else what `metp-rank probe` measures, which then goes into
 /// the cache; workers that start together on one machine measure once, the others wait. nullopt: "none". Cancelled:
 /// `cancelled`, asked several times a second, said so. DeadlineExceeded: it took longer than config.profile_timeout.
-/// Of a GPU, "measure" is the built-in profile of the product, if there is one; NotFound: there is none.
+/// Workers with GPUs of one product share a cached profile, beside that of workers on the CPU.
 /// `not_kept` is told why a measured profile could not go into the cache.
 using NotKept = std::function<void(const absl::Status&)>;
 absl::StatusOr<std::optional<v1::DeviceProfile>> ProfileOfThisWorker(const WorkerConfig& config,

@@ -46,7 +46,7 @@ class Voice {
   }
   void Measuring() {
     std::fprintf(stderr,
-                 "metp-worker %s: looking for this machine's profile, or measuring it (once, some seconds)\n",
+                 "metp-worker %s: looking for this device's profile, or measuring it (once, some seconds)\n",
                  config_.name.c_str());
   }
   void NotKept(const absl::Status& status) {
@@ -102,7 +102,7 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
     device = WithGpu(device, config.workers_here, taken->gpu.identity(), taken->memory);
     gpu = std::make_unique<GpuWatch>(*std::move(taken), config.gpu_slack_bytes);
   }
-  if (config.profile == "measure" && gpu == nullptr) voice.Measuring();
+  if (config.profile == "measure") voice.Measuring();
   absl::StatusOr<std::optional<v1::DeviceProfile>> profile = ProfileOfThisWorker(
       config, device, [&] { return AskedToLeave(signals); },
       [&](const absl::Status& why) { voice.NotKept(why); });

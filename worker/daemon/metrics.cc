@@ -1,5 +1,9 @@
 #include "worker/daemon/metrics.h"
 
+#include <sys/statvfs.h>
+
+#include <filesystem>
+
 #include "proto/support/metric_page.h"
 
 namespace metp {
@@ -22,6 +26,34 @@ void AddPass(MetricPage& page, const Labels& rank, const std::string& pass, cons
                labels, times.exposed_seconds());
   page.Counter("metp_pass_skew_seconds_total", "Waiting for a neighbour that was not ready.", labels,
                times.skew_seconds());
+  page.Counter("metp_pass_hops_total", "Hops of this pass.", labels, static_cast<double>(times.hops()));
+  page.Counter("metp_pass_exposed_hops_total", "Hops of which some was exposed.", labels,
+               static_cast<double>(times.exposed_hops()));
+}
+
+void AddHost(MetricPage& page, const Labels& rank, int64_t peak_bytes, const v1::HostTimes& times) {
+  page.Gauge("metp_host_memory_peak_bytes", "Most offloaded to host memory at once since the rank started.",
+             rank, static_cast<double>(peak_bytes));
+  page.Counter("metp_host_copy_seconds_total", "Copies to and from host memory, both directions added.", rank,
+               times.copy_seconds());
+  page.Counter("metp_host_update_seconds_total", "Updates of the optimizer state in host memory.", rank,
+               times.update_seconds());
+  page.Counter("metp_host_exposed_seconds_total", "Computing stood waiting for either.", rank,
+               times.exposed_seconds());
+}
+
+/// The file system of checkpoint.directory, as this worker sees it; that may not be there yet.
+void AddDisk(MetricPage& page, const Labels& rank, std::filesystem::path folder) {
+  std::error_code error;
+  folder = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  struct statvfs disk = {};
+  if (folder.empty() || statvfs(folder.c_str(), &disk) != 0) return;
+  const double block = static_cast<double>(disk.f_frsize);
+  page.Gauge("metp_checkpoint_disk_free_bytes", "Free on the file system of checkpoint.directory.", rank,
+             block * static_cast<double>(disk.f_bavail));
+  page.Gauge("metp_checkpoint_disk_size_bytes", "Size of the file system of checkpoint.directory.", rank,
+             block * static_cast<double>(disk.f_blocks));
 }
 
 void AddGpu(MetricPage& page, const Gpu& gpu) {
@@ -37,6 +69,10 @@ void AddGpu(MetricPage& page, const Gpu& gpu) {
              static_cast<double>(memory->total_bytes));
   page.Gauge("metp_gpu_memory_used_bytes", "Of it, in use by all programs.", {{"gpu", identity.uuid}},
              static_cast<double>(memory->used_bytes));
+  if (const absl::StatusOr<int64_t> errors = gpu.UncorrectedErrors(); errors.ok()) {
+    page.Counter("metp_gpu_memory_errors_total", "Could not be corrected, since the driver was loaded.",
+                 {{"gpu", identity.uuid}}, static_cast<double>(*errors));
+  }
 }
 
 }  // namespace
@@ -48,10 +84,13 @@ void WorkerMetrics::DropEnded() {
   });
 }
 
-void WorkerMetrics::RankStarted(const std::string& job, const std::string& attempt, int rank) {
+void WorkerMetrics::RankStarted(const std::string& job, const std::string& attempt, int rank,
+                                const std::string& checkpoints) {
   MutexLock lock(mutex_);
   std::erase_if(ranks_, [](const auto& entry) { return entry.second.ended.has_value(); });
-  ranks_[{attempt, rank}].job = job;
+  Rank& started = ranks_[{attempt, rank}];
+  started.job = job;
+  started.checkpoints = checkpoints;
 }
 
 void WorkerMetrics::Observe(const std::string& attempt, const v1::StepReport& report) {
@@ -61,13 +100,20 @@ void WorkerMetrics::Observe(const std::string& attempt, const v1::StepReport& re
   Rank& rank = found->second;
   rank.last = report;
   rank.tokens += static_cast<double>(report.tokens());
+  rank.steps += 1;
   rank.step_seconds += report.step_seconds();
+  rank.checkpoint_seconds += report.checkpoint_seconds();
+  rank.host.set_copy_seconds(rank.host.copy_seconds() + report.host().copy_seconds());
+  rank.host.set_update_seconds(rank.host.update_seconds() + report.host().update_seconds());
+  rank.host.set_exposed_seconds(rank.host.exposed_seconds() + report.host().exposed_seconds());
   for (const auto& [name, times] : report.passes()) {
     v1::PassTimes& total = rank.passes[name];
     total.set_compute_seconds(total.compute_seconds() + times.compute_seconds());
     total.set_communication_seconds(total.communication_seconds() + times.communication_seconds());
     total.set_exposed_seconds(total.exposed_seconds() + times.exposed_seconds());
     total.set_skew_seconds(total.skew_seconds() + times.skew_seconds());
+    total.set_hops(total.hops() + times.hops());
+    total.set_exposed_hops(total.exposed_hops() + times.exposed_hops());
   }
 }
 
@@ -75,6 +121,11 @@ void WorkerMetrics::RankEnded(const std::string& attempt, int rank) {
   MutexLock lock(mutex_);
   const auto found = ranks_.find({attempt, rank});
   if (found != ranks_.end()) found->second.ended = clock_.Now();
+}
+
+void WorkerMetrics::NoteXid(int xid) {
+  MutexLock lock(mutex_);
+  ++xids_[xid];
 }
 
 void WorkerMetrics::SetConnected(bool connected) {
@@ -86,6 +137,10 @@ std::string WorkerMetrics::Text() {
   MetricPage page;
   if (gpu_.has_value()) AddGpu(page, *gpu_);  // outside the lock: the driver may take its time
   MutexLock lock(mutex_);
+  for (const auto& [xid, count] : xids_) {
+    page.Counter("metp_gpu_xids_total", "Critical errors by the driver's number, since the worker started.",
+                 {{"gpu", gpu_->identity().uuid}, {"xid", std::to_string(xid)}}, count);
+  }
   DropEnded();
   page.Gauge("metp_worker_connected", "1 while this worker has a session with its coordinator.",
              {{"worker", config_.name}}, connected_ ? 1 : 0);
@@ -102,12 +157,19 @@ std::string WorkerMetrics::Text() {
                rank.last.grad_norm());
     page.Gauge("metp_learning_rate", "Learning rate of the last step.", labels, rank.last.learning_rate());
     page.Gauge("metp_step_seconds", "Time of the last step.", labels, rank.last.step_seconds());
+    page.Counter("metp_steps_total", "Steps done.", labels, rank.steps);
     page.Counter("metp_step_seconds_total", "Time of all steps.", labels, rank.step_seconds);
     page.Counter("metp_tokens_total", "Tokens of the global batches trained on.", labels, rank.tokens);
     page.Counter("metp_sent_bytes_total", "Bytes sent round the ring.", labels,
                  static_cast<double>(rank.last.sent_bytes()));
     page.Gauge("metp_memory_peak_bytes", "Most memory held at once since the rank started.", labels,
                static_cast<double>(rank.last.peak_bytes()));
+    page.Gauge("metp_memory_capacity_bytes", "Memory of the device, of which ranks may use most.", labels,
+               static_cast<double>(memory_bytes_));
+    page.Counter("metp_checkpoint_seconds_total", "Copying the state for checkpoints and waiting for one.",
+                 labels, rank.checkpoint_seconds);
+    AddHost(page, labels, rank.last.host_peak_bytes(), rank.host);
+    if (!rank.checkpoints.empty()) AddDisk(page, labels, rank.checkpoints);
     for (const auto& [category, bytes] : rank.last.current_bytes()) {
       page.Gauge("metp_memory_bytes", "Memory held at the end of the last step.",
                  With(labels, "category", category), static_cast<double>(bytes));

@@ -50,8 +50,20 @@ void Outbox::PushLine(const std::string& attempt, int rank, std::string_view lin
   if (listener_) listener_();
 }
 
+void Outbox::DropTimelines() {
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    if (at->event.has_trace()) {
+      bytes_ -= at->bytes;
+      at = entries_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
 void Outbox::DropOverflow() {
   if (bytes_ <= max_bytes_) return;
+  DropTimelines();
   for (auto at = entries_.begin(); at != entries_.end() && bytes_ > max_bytes_;) {
     if (!Droppable(at->event)) {
       ++at;

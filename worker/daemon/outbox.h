@@ -1,8 +1,8 @@
 #pragma once
 
 // What the worker has to tell the coordinator, kept until acknowledged, sent again in the next session.
-// Bounded: under a long silence the oldest steps and output lines go (and are counted); what moves a job's
-// state never does. Thread-safe.
+// Bounded: under a long silence timelines go, then the oldest steps and output lines (which are counted); what moves a
+// job's state never does. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -46,6 +46,7 @@ class Outbox {
   };
   void Append(v1::WorkerEvent event) METP_REQUIRES(mutex_);
   void DropOverflow() METP_REQUIRES(mutex_);
+  void DropTimelines() METP_REQUIRES(mutex_);
   void DropThrough(int64_t sequence) METP_REQUIRES(mutex_);
 
   const size_t max_bytes_;

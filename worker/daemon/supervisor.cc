@@ -80,6 +80,9 @@ void Supervisor::Interrupt(v1::InterruptRank command) {
 void Supervisor::Deliver(v1::RankValue command) {
   Post([this, command = std::move(command)] { DoDeliver(command); });
 }
+void Supervisor::Trace(v1::TraceRank command) {
+  Post([this, command = std::move(command)] { DoTrace(command); });
+}
 
 void Supervisor::Run() {
   while (true) {
@@ -188,7 +191,16 @@ void Supervisor::Spawn(const Key& key) {
     command = *std::exchange(rank.waiting, std::nullopt);
     rank.kills_before = KillsForMemory();
   }
-  metrics_.RankStarted(command.job_id(), key.first, key.second);
+  metrics_.RankStarted(command.job_id(), key.first, key.second,
+                       command.start().job().checkpoint().directory());
+  if ((command.start().plan().device() == v1::JobSpec::DEVICE_GPU) != (gpu_ != nullptr)) {
+    v1::RankEnded ended;
+    ended.set_how(absl::StrCat("could not be started: its plan is for ", gpu_ != nullptr ? "CPUs" : "GPUs",
+                               ", and this worker computes on a ", gpu_ != nullptr ? "GPU" : "CPU"));
+    metrics_.RankEnded(key.first, key.second);
+    Forget(key, std::move(ended));
+    return;
+  }
   RankCommand rank_command;
   rank_command.program = config_.rank_program;
   if (gpu_ != nullptr) {
@@ -219,7 +231,6 @@ void Supervisor::Spawn(const Key& key) {
   *start.mutable_start() = command.start();
   start.mutable_start()->set_threads(config_.threads);
   start.mutable_start()->set_address(config_.address);
-  start.mutable_start()->set_backend(gpu_ != nullptr ? v1::RankStart::CUDA : v1::RankStart::CPU);
   // A rank that is gone already says so by its exit.
   (*process)->Send(start).IgnoreError();
   MutexLock lock(mutex_);
@@ -286,6 +297,16 @@ void Supervisor::DoDeliver(const v1::RankValue& command) {
   found->second.process->Send(message).IgnoreError();
 }
 
+void Supervisor::DoTrace(const v1::TraceRank& command) {
+  MutexLock lock(mutex_);
+  const auto found = ranks_.find({command.attempt(), command.rank()});
+  if (found == ranks_.end() || found->second.process == nullptr)
+    return;  // nothing is traced, and that is noticed
+  v1::ToRank message;
+  *message.mutable_trace() = command.order();
+  found->second.process->Send(message).IgnoreError();
+}
+
 void Supervisor::AskAgain() {
   MutexLock lock(mutex_);
   for (const auto& [key, rank] : ranks_) {
@@ -327,6 +348,10 @@ void Supervisor::OnMessage(const Key& key, const v1::FromRank& message) {
       *event.mutable_step() = message.step();
       event.mutable_step()->set_rank(key.second);
       metrics_.Observe(key.first, event.step());
+      break;
+    case v1::FromRank::kTrace:
+      *event.mutable_trace() = message.trace();
+      event.mutable_trace()->set_rank(key.second);
       break;
     case v1::FromRank::kResult: {
       MutexLock lock(mutex_);

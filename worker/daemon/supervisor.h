@@ -45,6 +45,7 @@ class Supervisor {
   void Stop(v1::StopRank command) METP_EXCLUDES(mutex_);
   void Interrupt(v1::InterruptRank command) METP_EXCLUDES(mutex_);
   void Deliver(v1::RankValue command) METP_EXCLUDES(mutex_);
+  void Trace(v1::TraceRank command) METP_EXCLUDES(mutex_);
   /// A session begins: values asked for in an earlier one may have been lost on the way; asks again.
   void AskAgain() METP_EXCLUDES(mutex_);
 
@@ -75,6 +76,7 @@ class Supervisor {
   void DoStop(const v1::StopRank& command) METP_EXCLUDES(mutex_);
   void DoInterrupt(const v1::InterruptRank& command) METP_EXCLUDES(mutex_);
   void DoDeliver(const v1::RankValue& command) METP_EXCLUDES(mutex_);
+  void DoTrace(const v1::TraceRank& command) METP_EXCLUDES(mutex_);
   void Settle() METP_EXCLUDES(mutex_);
   std::vector<Key> ToSettle() const METP_EXCLUDES(mutex_);
   absl::Status MemoryIsFreeFor(const Key& key) const METP_EXCLUDES(mutex_);

@@ -1,6 +1,7 @@
 #include "worker/model/kept.h"
 
 #include "worker/backend/host_link.h"
+#include "worker/backend/step_error.h"
 
 namespace metp {
 
@@ -8,6 +9,14 @@ std::vector<Tensor*> KeptLayers::Tensors(KeptLayer& layer) {
   std::vector<Tensor*> tensors = {&layer.X, &layer.O, &layer.LSE, &layer.X2};
   for (ProjectedGroup& group : layer.projections) tensors.insert(tensors.end(), {&group.q, &group.kv});
   return tensors;
+}
+
+KeptLayers::~KeptLayers() {
+  try {
+    Clear();
+  } catch (const StepError&) {
+    // A broken device: the error is on its way already, or comes out of the next call.
+  }
 }
 
 void KeptLayers::Clear() {

@@ -29,7 +29,8 @@ class KeptLayers {
   KeptLayers(Backend& backend, bool offload) : backend_(backend), offload_(offload) {}
   KeptLayers(const KeptLayers&) = delete;
   KeptLayers& operator=(const KeptLayers&) = delete;
-  ~KeptLayers() { Clear(); }
+  /// As Clear, but throws nothing.
+  ~KeptLayers();
 
   void Push(KeptLayer layer, bool last);
   /// On the device and ready for the compute stream.

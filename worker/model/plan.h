@@ -19,6 +19,11 @@ v1::Plan ResolvePlan(const v1::JobSpec& job, int workers = 1);
 inline int RingsOf(const v1::Plan& plan) { return plan.rings() < 1 ? 1 : plan.rings(); }
 inline int RanksOf(const v1::Plan& plan) { return plan.degree() * RingsOf(plan); }
 
+/// The kind of device that its ranks compute on: cpu or gpu.
+inline v1::JobSpec::Device KindOf(const v1::Plan& plan) {
+  return plan.device() == v1::JobSpec::DEVICE_GPU ? plan.device() : v1::JobSpec::DEVICE_CPU;
+}
+
 /// "none", "selective" or "full".
 std::string RecomputeName(v1::ParallelSpec::Recompute recompute);
 

@@ -1,8 +1,10 @@
 #include "worker/rank/cuda_module.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "worker/backend/cuda/cuda_backend.h"
+#include "worker/backend/cuda/cuda_error.h"
 #include "worker/comm/device/device_communicators.h"
 
 namespace metp {
@@ -36,6 +38,12 @@ class CudaRankDevice final : public RankDevice {
     return best;
   }
 
+  DeviceFacts Facts() override {
+    cudaDeviceProp found = {};
+    METP_CUDA(cudaGetDeviceProperties(&found, backend_.device()));
+    return {found.name, static_cast<int64_t>(found.totalGlobalMem)};
+  }
+
  private:
   /// Of the best of some products of n x n.
   double ProductSeconds(int64_t n) {
@@ -62,11 +70,20 @@ class CudaRankDevice final : public RankDevice {
   cuda::CudaBackend backend_;
 };
 
+/// What the runtime reads once, when it starts; what the user has set stays.
+void SetRuntimeDefaults() {
+  // Hardware queues: with the default, 8, a hop or a copy can stand behind compute of another stream in the same one.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Kernels are loaded now. Loading one at its first launch may wait for the device, inside the first step.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 }  // namespace
 
 const char* metp_cuda_module_version() { return METP_VERSION; }
 
 RankDevice* metp_cuda_module_open(const RankDeviceOptions& options, absl::Status& error) {
+  SetRuntimeDefaults();
   cuda::CudaOptions cuda;
   cuda.activation = options.precision == v1::DeviceProfile::PRECISION_BF16 ? DType::kBF16 : DType::kF32;
   cuda.host_threads = options.threads;

@@ -4,7 +4,7 @@
 // tenth of a second of every process that links them, which ranks on the CPU should not pay; and a program that links them
 // does not start at all where they are missing.
 //
-// The module is found beside the program, or where the environment variable METP_CUDA_MODULE says. It holds its own copies
+// The module is found beside the program, in the folder of libraries that is installed with it, or where the environment variable METP_CUDA_MODULE says. It holds its own copies
 // of the code it shares with the program; only RankDevice and what its methods give out cross the line.
 
 #include "absl/status/status.h"
@@ -13,6 +13,7 @@
 namespace metp {
 
 inline constexpr char kCudaModule[] = "metp-cuda.so";
+inline constexpr char kCudaModuleFolder[] = "../lib/metp";  // from the program, as installed
 inline constexpr char kCudaModuleVariable[] = "METP_CUDA_MODULE";
 inline constexpr char kCudaModuleVersion[] = "metp_cuda_module_version";
 inline constexpr char kCudaModuleOpen[] = "metp_cuda_module_open";

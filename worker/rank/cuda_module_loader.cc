@@ -12,7 +12,9 @@ namespace {
 std::string ModulePath() {
   if (const char* path = std::getenv(kCudaModuleVariable); path != nullptr && *path != '\0') return path;
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / kCudaModule;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path installed = folder / kCudaModuleFolder / kCudaModule;
+  return std::filesystem::exists(installed, error) ? installed : folder / kCudaModule;
 }
 
 }  // namespace

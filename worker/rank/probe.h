@@ -2,9 +2,10 @@
 
 // The device probe: what a profile needs, measured on the machine itself.
 
-#include <vector>
+#include <string>
 
 #include "metp/v1/profile.pb.h"
+#include "worker/rank/device_probe.h"
 
 namespace metp {
 
@@ -19,16 +20,15 @@ enum class ProbedLink {
 /// slowest rank's counts. The machine's memory is shared out evenly. Complete and valid; throws StepError.
 v1::DeviceProfile ProbeThisMachine(int ranks, int threads, ProbedLink link = ProbedLink::kMemory);
 
-/// One measured kernel: amounts of its two kinds of work, and the seconds it took.
-struct Sample {
-  double first = 0, second = 0, seconds = 0;
-};
-/// Seconds per unit of each kind of work, neither negative, such that first * a + second * b comes closest to
-/// `seconds` (least squares of relative errors). Samples must not be empty, nor their seconds zero.
-struct Fit {
-  double a = 0, b = 0;
-};
-Fit FitRates(const std::vector<Sample>& samples);
+/// Measures the first GPU that this process sees, in bf16, with `threads` threads of the host: the same, with shapes that
+/// grow until they keep it busy, and copies to and from host memory, both at once. After ten seconds nothing grows any more,
+/// and what is left is measured once. `gpus`: how many of its kind this machine has; links between them cannot be measured
+/// by one (SetFirstLinks). Complete and valid; throws StepError.
+v1::DeviceProfile ProbeThisGpu(int gpus, int threads);
+
+/// What plans start from until ranks have measured their ring's links: those of the product's built-in profile, or, where
+/// there is none, the profile's host_link. Returns which, in words. Throws StepError.
+std::string SetFirstLinks(const std::string& product, v1::DeviceProfile& profile);
 
 /// The command: prints a profile file. Returns the exit code.
 int ProbeCommand(int argc, char** argv);

@@ -11,16 +11,25 @@
 namespace metp {
 
 int ProbeCommand(int argc, char** argv) {
-  int ranks = 1, threads = 0;
-  CLI::App app{"Measures this machine and prints a device profile, which --profile takes", "metp-rank probe"};
-  app.add_option("--ranks", ranks, "ranks at work at once")->capture_default_str()->check(CLI::Range(1, 256));
+  int ranks = 1, threads = 0, fd = STDOUT_FILENO;
+  std::string device = "cpu", comm = "local";
+  CLI::App app{
+      "Measures this machine's CPU, or a GPU of it, and prints a device profile, which --profile takes",
+      "metp-rank probe"};
+  app.add_option("--device", device, "what is measured: cpu, or gpu, the first one, in bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "gpu"}));
+  app.add_option("--ranks", ranks,
+                 "ranks on this machine: on the CPU, all are measured at once; on GPUs, one is")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   app.add_option("--threads", threads, "compute threads of each; default: cores / ranks")
       ->check(CLI::Range(1, 1024));
-  std::string comm = "local";
-  int fd = STDOUT_FILENO;
-  app.add_option("--comm", comm, "what their messages go through: local, one process's memory, or gloo")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"local", "gloo"}));
+  const CLI::Option* const comm_option =
+      app.add_option("--comm", comm,
+                     "what messages of ranks on the CPU go through: local, one process's memory, or gloo")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"local", "gloo"}));
   app.add_option("--fd", fd, "descriptor that the profile is written to; default: standard output")
       ->check(CLI::Range(0, 1024));
   try {
@@ -28,10 +37,17 @@ int ProbeCommand(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (device == "gpu" && comm_option->count() > 0) {
+    std::cerr << "metp-rank: --comm is of ranks on the CPU: found --device gpu\n";
+    return 2;
+  }
+  if (threads == 0) threads = DefaultThreads(ranks);
   std::string text;
   try {
-    text = ProfileToYaml(ProbeThisMachine(ranks, threads == 0 ? DefaultThreads(ranks) : threads,
-                                          comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory));
+    text = ProfileToYaml(
+        device == "gpu"
+            ? ProbeThisGpu(ranks, threads)
+            : ProbeThisMachine(ranks, threads, comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory));
   } catch (const StepError& error) {
     std::cerr << "metp-rank: " << error.what() << "\n";
     return 1;

@@ -1,5 +1,7 @@
 #include "worker/rank/rank_device.h"
 
+#include <unistd.h>
+
 #include <new>
 
 namespace metp {
@@ -20,6 +22,7 @@ class CpuRankDevice final : public RankDevice {
     return MakeLocalCommunicators(static_cast<int>(devices.size()), options);
   }
   double MeasureFlops() override { return MeasureSgemmFlops(threads_); }
+  DeviceFacts Facts() override { return {"cpu", MachineMemoryBytes()}; }
 
  private:
   const int threads_;
@@ -29,9 +32,11 @@ class CpuRankDevice final : public RankDevice {
 
 }  // namespace
 
+int64_t MachineMemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
+
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const RankDeviceOptions& options) {
   try {
-    if (options.backend == v1::RankStart::CUDA) return OpenCudaRankDevice(options);
+    if (options.device == v1::JobSpec::DEVICE_GPU) return OpenCudaRankDevice(options);
     if (options.precision == v1::DeviceProfile::PRECISION_BF16) {
       return absl::InvalidArgumentError("the plan computes in bf16; the CPU backend computes in fp32 only");
     }

@@ -3,6 +3,7 @@
 // What one rank computes on, and the wire that goes with it: the CPU with threads of this process or Gloo, a GPU with device
 // copies or NCCL. The one place where a rank's code chooses.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,12 @@
 #include "worker/comm/communicator.h"
 
 namespace metp {
+
+/// What a device is, as its driver says.
+struct DeviceFacts {
+  std::string product;       // "NVIDIA H200"; "cpu"
+  int64_t memory_bytes = 0;  // all that it has
+};
 
 class RankDevice {
  public:
@@ -34,10 +41,12 @@ class RankDevice {
 
   /// Best rate of large products, FLOP/s, in the type of activations: what MFU is measured against.
   virtual double MeasureFlops() = 0;
+
+  virtual DeviceFacts Facts() = 0;
 };
 
 struct RankDeviceOptions {
-  v1::RankStart::Backend backend = v1::RankStart::CPU;
+  v1::JobSpec::Device device = v1::JobSpec::DEVICE_CPU;
   v1::DeviceProfile::Precision precision = v1::DeviceProfile::PRECISION_FP32;
   int threads = 1;  // of the host
 };
@@ -45,6 +54,8 @@ struct RankDeviceOptions {
 /// The device of a rank, for the rank's own thread. InvalidArgument where the backend does not compute in that precision;
 /// Unavailable where there is no such device, or this build has no such backend; ResourceExhausted.
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const RankDeviceOptions& options);
+
+int64_t MachineMemoryBytes();
 
 /// The CUDA one, out of metp-cuda.so (cuda_module.h).
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenCudaRankDevice(const RankDeviceOptions& options);

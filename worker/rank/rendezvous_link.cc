@@ -7,8 +7,9 @@
 
 namespace metp {
 
-RankLink::RankLink(int fd, std::function<void(const absl::Status&)> on_lost)
-    : channel_(fd), on_lost_(std::move(on_lost)) {
+RankLink::RankLink(int fd, std::function<void(const absl::Status&)> on_lost,
+                   std::function<void(const v1::TraceOrder&)> on_trace)
+    : channel_(fd), on_lost_(std::move(on_lost)), on_trace_(std::move(on_trace)) {
   reader_ = std::thread([this] { Read(); });
 }
 
@@ -35,6 +36,8 @@ void RankLink::Read() {
       start_ = std::move(*message.mutable_start());
     } else if (message.has_value()) {
       values_[message.value().key()] = message.value().value();
+    } else if (message.has_trace() && on_trace_) {
+      on_trace_(message.trace());
     }
     if (!lost.ok()) lost_ = lost;
     changed_.NotifyAll();

@@ -1,7 +1,7 @@
 #pragma once
 
 // A rank's end of the link to its supervisor. RankLink owns the Channel and the one thread that reads it: it
-// hands the start order and the rendezvous values to whoever waits for them, and says when the supervisor's
+// hands the start order and the rendezvous values to whoever waits for them, trace orders to a callback, and says when the supervisor's
 // end has closed, which a rank must not survive. ChannelRendezvous is the Rendezvous that communicators are
 // given, over a RankLink.
 
@@ -24,8 +24,9 @@ namespace metp {
 class RankLink {
  public:
   /// Takes over `fd` and starts reading. `on_lost` runs once on the reading thread when the supervisor's end
-  /// closes or breaks (never because of the destructor); a rank's main ends the process there.
-  RankLink(int fd, std::function<void(const absl::Status&)> on_lost);
+  /// closes or breaks (never because of the destructor); a rank's main ends the process there. `on_trace` runs there too.
+  RankLink(int fd, std::function<void(const absl::Status&)> on_lost,
+           std::function<void(const v1::TraceOrder&)> on_trace = {});
   /// Not from on_lost.
   ~RankLink();
 
@@ -44,6 +45,7 @@ class RankLink {
 
   Channel channel_;
   const std::function<void(const absl::Status&)> on_lost_;
+  const std::function<void(const v1::TraceOrder&)> on_trace_;
 
   Mutex mutex_;
   CondVar changed_;

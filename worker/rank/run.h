@@ -43,7 +43,6 @@ struct RunRequest {
   v1::Plan plan;
   int threads = 1;  // of each rank
   LeaveWish* leave = nullptr;
-  v1::RankStart::Backend backend = v1::RankStart::CPU;
 };
 
 /// Everything that the ranks of one run reported.
@@ -54,8 +53,8 @@ struct RunRecord {
   bool interrupted = false;                        // it was asked to leave before its last step
 };
 
-/// Ranks as threads of this process, on the CPU or all on the first GPU. `on_step` sees rank 0's reports. The error is the one that the others
-/// followed from.
+/// Ranks as threads of this process, on the CPU or all on the first GPU. `on_step` sees rank 0's reports. The error is the
+/// one that the others followed from.
 absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_step);
 
 /// Ranks as processes of `program` (this binary): on loopback over Gloo, or rank n on the n-th GPU over NCCL.

@@ -21,7 +21,7 @@ constexpr int kMostRanks = 256;  // threads or processes that one machine is ask
 constexpr int kMostThreads = 1024;
 
 struct Arguments {
-  std::string file, comm = "local", output = "text", backend = "cpu", profile, precision = "bf16";
+  std::string file, comm = "local", output = "text", backend, profile, precision = "bf16";
   int ranks = 0, threads = 0;
   std::vector<std::string> set;
 };
@@ -50,12 +50,14 @@ absl::Status Check(const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-int Run(const Arguments& arguments, LeaveWish& leave) {
-  if (const absl::Status options = Check(arguments); !options.ok()) return Fail(options, 2);
+int Run(Arguments arguments, LeaveWish& leave) {
   std::vector<std::string> overrides = arguments.set;
   if (arguments.ranks > 0) overrides.push_back("parallel.degree=" + std::to_string(arguments.ranks));
   absl::StatusOr<v1::JobSpec> job = LoadJobFile(arguments.file, overrides);
   if (!job.ok()) return Fail(job.status(), 2);
+  if (arguments.backend.empty())
+    arguments.backend = job->device() == v1::JobSpec::DEVICE_GPU ? "cuda" : "cpu";
+  if (const absl::Status options = Check(arguments); !options.ok()) return Fail(options, 2);
 
   const bool sim = arguments.backend == "sim";
   const int64_t ranks = int64_t{job->parallel().degree()} * std::max(1, job->parallel().rings());
@@ -73,7 +75,7 @@ int Run(const Arguments& arguments, LeaveWish& leave) {
 
   RunRequest request{*job, ResolvePlan(*job), arguments.threads, &leave};
   if (arguments.backend == "cuda") {
-    request.backend = v1::RankStart::CUDA;
+    request.plan.set_device(v1::JobSpec::DEVICE_GPU);
     if (arguments.precision == "bf16") request.plan.set_precision(v1::DeviceProfile::PRECISION_BF16);
   }
   if (request.threads == 0) request.threads = DefaultThreads(RanksOf(request.plan));
@@ -125,8 +127,10 @@ int RunCommand(int argc, char** argv) {
                  "local: ranks are threads; gloo: ranks are processes; nccl: ranks are processes, the n-th "
                  "on the n-th GPU")
       ->check(CLI::IsMember({"local", "gloo", "nccl"}));
-  app.add_option("--backend", arguments.backend,
-                 "cpu; cuda: GPUs; sim: one step on a simulated device, no data read")
+  app.add_option(
+         "--backend", arguments.backend,
+         "cpu; cuda: GPUs; sim: one step on a simulated device, no data read; default: by the job's device, "
+         "auto being cpu")
       ->check(CLI::IsMember({"cpu", "cuda", "sim"}));
   app.add_option("--precision", arguments.precision,
                  "of weights and activations at work on a GPU: bf16 or fp32")

@@ -28,7 +28,7 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
   std::vector<std::unique_ptr<RankDevice>> devices;  // [rank]
   for (int rank = 0; rank < ranks; ++rank) {
     METP_ASSIGN_OR_RETURN(devices.emplace_back(),
-                          OpenRankDevice({request.backend, request.plan.precision(), request.threads}));
+                          OpenRankDevice({request.plan.device(), request.plan.precision(), request.threads}));
   }
   // Every `step`-th of `count` ranks from `first` on.
   const auto join = [&](int first, int step, int count, CommunicatorOptions options) {
@@ -56,7 +56,6 @@ absl::StatusOr<RunRecord> RunLocal(const RunRequest& request, const OnStep& on_s
       *start.mutable_plan() = request.plan;
       start.set_rank(rank);
       start.set_threads(request.threads);
-      start.set_backend(request.backend);
       start.set_measure_sgemm(true);
       start.set_attempt(absl::StrCat("run-", getpid()));
       RankHooks hooks;

@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_macros.h"
 #include "worker/model/plan.h"
@@ -23,6 +25,19 @@ constexpr auto kCauseGrace = std::chrono::seconds(2);
 
 bool IsConsequence(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
+
+constexpr char kVisibleGpus[] = "CUDA_VISIBLE_DEVICES";
+
+/// The GPU of a rank, as CUDA names it to a process: the rank-th of those that this one may use.
+absl::StatusOr<std::string> GpuOf(int rank) {
+  const char* const visible = std::getenv(kVisibleGpus);
+  if (visible == nullptr) return absl::StrCat(rank);
+  const std::vector<std::string> gpus = absl::StrSplit(visible, ',', absl::SkipWhitespace());
+  if (static_cast<size_t>(rank) < gpus.size()) return gpus[rank];
+  return absl::UnavailableError(absl::StrCat(kVisibleGpus, "='", visible, "' names ", gpus.size(),
+                                             gpus.size() == 1 ? " GPU" : " GPUs", ", and rank ", rank,
+                                             " needs one of its own"));
 }
 
 class Supervisor {
@@ -71,8 +86,10 @@ class Supervisor {
   absl::StatusOr<std::unique_ptr<RankProcess>> Spawn(const std::string& program, int rank) {
     RankCommand command;
     command.program = program;
-    if (request_.backend == v1::RankStart::CUDA)
-      command.environment.emplace_back("CUDA_VISIBLE_DEVICES", absl::StrCat(rank));
+    if (request_.plan.device() == v1::JobSpec::DEVICE_GPU) {
+      METP_ASSIGN_OR_RETURN(std::string gpu, GpuOf(rank));
+      command.environment.emplace_back(kVisibleGpus, std::move(gpu));
+    }
     RankCallbacks callbacks;
     callbacks.on_message = [this, rank](const v1::FromRank& message) { OnMessage(rank, message); };
     callbacks.on_output = [rank](std::string_view line) {
@@ -89,7 +106,6 @@ class Supervisor {
     *start.mutable_plan() = request_.plan;
     start.set_rank(rank);
     start.set_threads(request_.threads);
-    start.set_backend(request_.backend);
     start.set_attempt(absl::StrCat("run-", getpid()));
     start.set_address("127.0.0.1");
     start.set_measure_sgemm(true);

@@ -48,10 +48,13 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, RankDevice& dev
   METP_RETURN_IF_ERROR(checkpoints.Load(trainer->parameters()));
   trainer->ResumeAfter(resumed);
   trainer->set_whereabouts(hooks.where);
+  StepTracer tracer(*trainer, device.backend(), hooks.trace_orders, hooks.on_trace);
   if (hooks.on_training) hooks.on_training();
   while (!trainer->done() && !trainer->leaving()) {
+    tracer.BeforeStep();
     METP_ASSIGN_OR_RETURN(v1::StepReport report,
                           trainer->Step(hooks.asked_to_leave && hooks.asked_to_leave()));
+    tracer.AfterStep(report);
     if (hooks.where != nullptr) hooks.where->Enter("between two steps: checkpoints");
     const absl::StatusOr<double> seconds =
         checkpoints.AfterStep(report, trainer->done() || trainer->leaving(), trainer->parameters());
@@ -76,7 +79,7 @@ absl::StatusOr<v1::RankResult> Train(const v1::RankStart& start, RankDevice& dev
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const v1::RankStart& start) {
-  return OpenRankDevice({start.backend(), start.plan().precision(), start.threads()});
+  return OpenRankDevice({start.plan().device(), start.plan().precision(), start.threads()});
 }
 
 absl::StatusOr<v1::RankResult> RunRank(const v1::RankStart& start, RankDevice& device, const RankRings& rings,

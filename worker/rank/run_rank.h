@@ -13,6 +13,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
 #include "worker/rank/rank_device.h"
+#include "worker/rank/step_tracer.h"
 #include "worker/telemetry/whereabouts.h"
 
 namespace metp {
@@ -65,6 +66,9 @@ struct RankHooks {
   std::function<void()> on_training = {};
   /// True: this rank is to leave after the step in hand, and all others with it, with a checkpoint.
   std::function<bool()> asked_to_leave = {};
+  /// Steps whose timelines are wanted, and where these go.
+  TraceOrders* trace_orders = nullptr;
+  StepTracer::Send on_trace = {};
   Whereabouts* where = nullptr;
   /// Kept up to date: what this rank must not leave behind when it is ended from outside.
   Unfinished* unfinished = nullptr;

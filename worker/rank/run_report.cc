@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "worker/model/plan.h"
 #include "worker/ring/passes.h"
@@ -108,6 +109,8 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   for (const auto& rank : record.steps) ranks.push_back(Rank(rank));
   report["overlap"] = Overlap(ranks);
   report["ranks"] = std::move(ranks);
+  report["device"] = KindOf(request.plan) == v1::JobSpec::DEVICE_GPU ? "gpu" : "cpu";
+  report["precision"] = request.plan.precision() == v1::DeviceProfile::PRECISION_BF16 ? "bf16" : "fp32";
   report["degree"] = request.plan.degree();
   report["rings"] = RingsOf(request.plan);
   report["head_groups"] = request.plan.head_groups();
@@ -120,6 +123,17 @@ Json RunReport(const RunRequest& request, const RunRecord& record) {
   return report;
 }
 
+namespace {
+
+/// What MFU is measured against.
+std::string Rate(const Json& report) {
+  if (report.contains("simulated_on")) return "peak";
+  if (report.at("device") == "cpu") return "sgemm";
+  return absl::StrCat("cuBLASLt, ", report.at("precision").get<std::string>());
+}
+
+}  // namespace
+
 std::string RunSummary(const Json& report) {
   std::string out;
   const bool simulated = report.contains("simulated_on");
@@ -131,10 +145,9 @@ std::string RunSummary(const Json& report) {
     out = absl::StrFormat("loss %.4f -> %.4f", report.at("losses").front().get<double>(),
                           report.at("losses").back().get<double>());
   }
-  out +=
-      absl::StrFormat(", %.0f tokens/s, MFU %.2f of %.0f GFLOP/s %s\n",
-                      report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
-                      report.at("sgemm_flops_per_second").get<double>() / 1e9, simulated ? "peak" : "sgemm");
+  out += absl::StrFormat(", %.0f tokens/s, MFU %.2f of %.0f GFLOP/s %s\n",
+                         report.at("tokens_per_second").get<double>(), report.at("mfu").get<double>(),
+                         report.at("sgemm_flops_per_second").get<double>() / 1e9, Rate(report).c_str());
   if (!report.at("overlap").is_null()) {
     out += absl::StrFormat("communication overlapped: %.1f %%\n", 100 * report.at("overlap").get<double>());
   }

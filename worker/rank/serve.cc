@@ -34,11 +34,12 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(RankDevice& device, int ra
   return device.Join(rank, size, address, rendezvous, options);
 }
 
-/// What signals need to know of the rank.
+/// What signals and the link need to know of the rank.
 struct State {
   std::atomic<bool> training = false, asked_to_leave = false;
   Whereabouts where;
   Unfinished unfinished;
+  TraceOrders trace_orders = 0;
 };
 
 absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
@@ -80,6 +81,12 @@ absl::StatusOr<v1::RankResult> Serve(RankLink& link, State& state) {
     v1::FromRank told;
     *told.mutable_checkpoint() = note;
     link.Send(told).IgnoreError();
+  };
+  hooks.trace_orders = &state.trace_orders;
+  hooks.on_trace = [&](const v1::TracePart& part) {
+    v1::FromRank traced;
+    *traced.mutable_trace() = part;
+    link.Send(traced).IgnoreError();
   };
   hooks.on_training = [&] { state.training = true; };
   hooks.asked_to_leave = [&] { return state.asked_to_leave.load(); };
@@ -125,10 +132,13 @@ int ServeCommand(int argc, char** argv) {
 
   BlockRankSignals();
   State state;
-  RankLink link(fd, [](const absl::Status& status) {
-    std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
-    _exit(1);
-  });
+  RankLink link(
+      fd,
+      [](const absl::Status& status) {
+        std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
+        _exit(1);
+      },
+      [&](const v1::TraceOrder& order) { state.trace_orders = order.steps(); });
   const SignalThread signals([&] { Leave(link, state); }, [&] { SayWhere(state); },
                              [&] { TidyUpAndDie(state.unfinished); });
   v1::FromRank hello;

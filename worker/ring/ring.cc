@@ -42,6 +42,12 @@ void Ring::Drain(Pass pass) {
   while (!aboard_.empty()) Step(pass, [] {});
 }
 
+void Ring::Enter(std::string_view pass, const HopRecord& record) {
+  timeline_->Add(Stream::kRing, pass, record.start, record.communication);
+  timeline_->Add(Stream::kWait, pass, record.stood, record.skew, kSkew);
+  timeline_->Add(Stream::kWait, pass, record.stood + record.skew, record.exposed, kExposed);
+}
+
 PassTable Ring::TakeTimes() {
   backend_.Synchronize();
   PassTable times = {};
@@ -60,8 +66,7 @@ PassTable Ring::TakeTimes() {
     seconds.communication += record.communication;
     seconds.exposed += record.exposed;
     seconds.skew += record.skew;
-    if (timeline_ != nullptr)
-      timeline_->Add(Stream::kRing, PassName(hops_[next].second), record.start, record.communication);
+    if (timeline_ != nullptr) Enter(PassName(hops_[next].second), record);
     ++seconds.hops;
     if (record.exposed > 0) ++seconds.exposed_hops;
     sent_bytes_ += record.sent_bytes;

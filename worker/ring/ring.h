@@ -77,6 +77,9 @@ class Ring {
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
+  /// A hop into the timeline.
+  void Enter(std::string_view pass, const HopRecord& record);
+
   Backend& backend_;
   Communicator& communicator_;
   std::vector<std::shared_ptr<Traveller>> aboard_;

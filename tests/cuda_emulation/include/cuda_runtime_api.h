@@ -78,3 +78,5 @@ cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, s
 
 // launch.cc
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+/// Mangled. cudaErrorInvalidDeviceFunction where the program's symbol table was stripped or does not hold it.
+cudaError_t cudaFuncGetName(const char** name, const void* kernel);

@@ -147,10 +147,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "job.yaml:8: model.micro_batch: unknown key, did you mean 'train.micro_batch'?"},
         Mistake{"name: small", "name: small\nowner: me",
                 "job.yaml:2: owner: unknown key, expected one of name, model, data, train, parallel, "
-                "checkpoint, max_restarts, priority, namespace"},
+                "checkpoint, max_restarts, priority, device, namespace"},
         Mistake{"name: small", "name: small\n<<: {a: 1}",
                 "job.yaml:2: <<: unknown key, expected one of name, model, data, train, parallel, "
-                "checkpoint, max_restarts, priority, namespace"},
+                "checkpoint, max_restarts, priority, device, namespace"},
         Mistake{"ffn: 96", "ffn: 96\n  layers: 3",
                 "job.yaml:8: model.layers: given twice, expected once (first on line 4)"},
         Mistake{"learning_rate: 1e-3\n", "learning_rate: 1e-3\nname: other\n",
@@ -196,7 +196,7 @@ TEST(JobFile, ReportsAllProblemsInTheOrderOfTheFile) {
             "job.yaml:4: model.layers: found 0, expected an integer of at least 1 and at most 10000\n"
             "job.yaml:12: train.steps: found x, expected an integer of at least 1\n"
             "job.yaml:14: colour: unknown key, expected one of name, model, data, train, parallel, "
-            "checkpoint, max_restarts, priority, namespace");
+            "checkpoint, max_restarts, priority, device, namespace");
 }
 
 TEST(JobFile, CutsAVeryLongListOfProblems) {

@@ -36,7 +36,9 @@ const std::vector<Case>& Cases() {
       {40, 40, 2, 1, 8, Mask::kCausal, 50},     {70, 90, 6, 2, 64, Mask::kCausal, 130},
       {300, 700, 2, 1, 16, Mask::kNone, 100},   {530, 530, 2, 1, 16, Mask::kCausal, 100},
       {300, 600, 4, 2, 8, Mask::kBoth, 400},    {600, 270, 3, 3, 8, Mask::kSparse, 100},
-      {520, 1100, 1, 1, 8, Mask::kCausal, 700}, {257, 513, 2, 2, 8, Mask::kDocument, 200}};
+      {520, 1100, 1, 1, 8, Mask::kCausal, 700}, {257, 513, 2, 2, 8, Mask::kDocument, 200},
+      {70, 75, 2, 1, 128, Mask::kCausal, 105},  {40, 45, 1, 1, 192, Mask::kBoth, 110},
+      {40, 45, 2, 1, 250, Mask::kNone, 100},    {37, 70, 1, 1, 256, Mask::kCausal, 140}};
   return cases;
 }
 

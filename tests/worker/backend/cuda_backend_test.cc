@@ -68,6 +68,19 @@ TEST(CudaBackend, MoreThanTheDeviceHasThrowsResourceExhaustedAndLeavesItUsable) 
   EXPECT_EQ(x.Get().values, Host(3, 5, 2).values);
 }
 
+TEST(CudaBackend, CopiesOneRowWhateverItsStride) {
+  MemoryLedger ledger;
+  const auto backend = Make(DType::kF32, ledger);
+  const Tensor x = backend->Allocate(1, 5, DType::kF32, MemoryCategory::kTransient);
+  Matrix row = x;
+  row.stride = int64_t{1} << 40;  // bytes that no copy in two dimensions takes
+  const std::vector<float> values = {1, 2, 3, 4, 5};
+  std::vector<float> back(5);
+  backend->CopyFromHost(values.data(), row);
+  backend->CopyToHost(row, back.data());
+  EXPECT_EQ(back, values);
+}
+
 TEST(CudaBackend, ReportsWhatItsPoolHasReserved) {
   MemoryLedger ledger;
   CudaBackend backend({0, DType::kF32, 1}, ledger);
@@ -110,6 +123,47 @@ TEST(CudaBackend, ShapesThatDoNotAgreeEndTheProcess) {
         backend->Gemm(1, a, Transpose::kNo, a, Transpose::kNo, 0, a);
       },
       "Gemm expects");
+}
+
+TEST(CudaBackend, AHeadThatIsTooWideForFusedAttentionEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  for (DType activation : {DType::kF32, DType::kBF16}) {
+    const auto attend = [&](bool backward) {
+      constexpr int kWide = 257;
+      MemoryLedger ledger;
+      const auto backend = Make(activation, ledger);
+      const auto make = [&](DType type, int64_t cols) {
+        return backend->Allocate(1, cols, type, MemoryCategory::kTransient);
+      };
+      const Tensor x = make(activation, kWide), sums = make(DType::kF32, kWide),
+                   column = make(DType::kF32, 1), visible = make(DType::kI32, 2);
+      AttentionBlock block;
+      block.q = block.k = block.v = x;
+      block.visible = visible;
+      block.heads = block.kv_heads = 1;
+      block.head_dim = kWide;
+      if (backward) {
+        backend->AttentionBackward(block, x, column, column, sums, sums, sums);
+      } else {
+        backend->AttentionForward(block, sums, column);
+      }
+    };
+    for (bool backward : {false, true}) {
+      EXPECT_DEATH(attend(backward), "fused attention on CUDA expects a head_dim of at most 256");
+    }
+  }
+}
+
+TEST(CudaBackend, IdsInAnElementwiseOperationEndTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        MemoryLedger ledger;
+        const auto backend = Make(DType::kF32, ledger);
+        const Tensor ids = backend->Allocate(2, 3, DType::kI32, MemoryCategory::kTransient);
+        backend->Fill(ids, 0);
+      },
+      "expect float types");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How rings on CUDA devices end, and what they refuse to begin with.
+// How rings on CUDA devices end, and what they refuse to begin with. On the emulated device only.
 
 #include <gmock/gmock.h>
 
@@ -157,8 +157,9 @@ TEST_P(CudaRingFailures, SizesThatDisagreeAreFoundOnALocalRing) {
   EXPECT_EQ(results[0].code(), Code::kUnavailable) << results[0];
 }
 
-class CudaNcclSetUp : public OnDevices<testing::Test> {
+class CudaNcclSetUp : public testing::Test {
  protected:
+  void SetUp() override { PrepareDevices(); }
   /// What rank 0 of two says, whose rank 1 says this of itself.
   absl::Status Meet(const std::function<void(nccl::RankFacts&)>& change) {
     DeviceRank rank(0);

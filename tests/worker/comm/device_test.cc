@@ -1,5 +1,6 @@
-// Communicators for device memory on the emulated device: what is moved, what it is said to have cost, sums. How such a
-// ring ends is in device_failures_test.cc.
+// Communicators for device memory: what is moved, what it is said to have cost, sums. Linked with the emulated device where
+// there is no GPU, and into metp_gpu_tests for where there is one. How such a ring ends is in device_failures_test.cc, on
+// the emulated device only.
 
 #include <gmock/gmock.h>
 
@@ -239,7 +240,10 @@ TEST_P(CudaRing, SumsRunBehindTheHopsAndTheComputePostedBefore) {
   });
 }
 
-class CudaLoopback : public OnDevices<testing::Test> {};
+class CudaLoopback : public testing::Test {
+ protected:
+  void SetUp() override { PrepareDevices(); }
+};
 
 TEST_F(CudaLoopback, ReceivesWhatItSendsAsFarAsItFitsAndZerosBeyond) {
   DeviceRank rank(0);

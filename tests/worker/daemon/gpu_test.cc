@@ -117,13 +117,30 @@ TEST_F(WorkerGpu, IsRefusedWhereRanksCannotRunOnIt) {
   fake_.gpus[0].major = 7;
   fake_.gpus[0].minor = 5;
   EXPECT_THAT(Take(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                               HasSubstr("has compute capability 7.5; needed is 8.0 or newer")));
+                               HasSubstr("compute capability 7.5, 8.0 or newer needed: A100")));
   fake_.driver = "535.1";
   fake_.cuda = 12020;
   EXPECT_THAT(Take(),
               StatusIs(absl::StatusCode::kFailedPrecondition, StartsWith("found NVIDIA driver 535.1")));
   config_.nvml_library = "/nowhere/libnvidia-ml.so.1";
   EXPECT_THAT(Take(), StatusIs(absl::StatusCode::kNotFound, StartsWith("found no NVIDIA driver")));
+}
+
+TEST_F(WorkerGpu, IsRefusedWhereItsBlocksHaveTooLittleSharedMemory) {
+  const auto take = [&](int major, int minor) {
+    fake_.gpus[0].major = major;
+    fake_.gpus[0].minor = minor;
+    return Take();
+  };
+  for (const auto& [major, minor] : {std::pair(8, 6), {8, 9}, {12, 0}, {12, 1}}) {
+    EXPECT_THAT(take(major, minor),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(StartsWith("GPU 0 (GPU-1a000000-01, NVIDIA H200): compute capability "),
+                               HasSubstr("has 99 KiB of shared memory a block, 163 KiB needed: A100"))));
+  }
+  for (const auto& [major, minor] : {std::pair(8, 0), {8, 7}, {9, 0}, {10, 0}, {10, 3}, {11, 0}}) {
+    EXPECT_THAT(take(major, minor), IsOk()) << major << "." << minor;
+  }
 }
 
 TEST_F(WorkerGpu, IsRefusedWhileOthersComputeOnIt) {

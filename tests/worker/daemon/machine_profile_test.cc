@@ -152,24 +152,48 @@ TEST_F(MachineProfile, IsWhatTheOperatorNames) {
   EXPECT_THAT(Calls(), ::testing::IsEmpty());
 }
 
-TEST_F(MachineProfile, OfAGpuIsThatOfItsProductWithTheMemoryOfThisOne) {
+TEST_F(MachineProfile, OfAGpuIsMeasuredOnItAndKeptForItsProduct) {
+  GoodProgram();
   Device device{"NVIDIA H200", 3, 149'000'000'000, "GPU-1a", "580.95.05", 512'000'000'000};
   const auto get = [&] {
     return ProfileOfThisWorker(
         config_, device, [] { return false; }, Note());
   };
-  const auto profile = get();
-  ASSERT_THAT(profile, IsOk());
-  EXPECT_EQ((*profile)->name(), "h200");
-  EXPECT_EQ((*profile)->memory_bytes(), 149'000'000'000);
-  EXPECT_EQ((*profile)->host_memory_bytes(), 512'000'000'000);
-  EXPECT_EQ((*profile)->devices_per_node(), 2);
-  device.kind = "NVIDIA T4";
-  EXPECT_THAT(get(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no built-in profile is of a NVIDIA T4")));
+  for (const char* gpu : {"GPU-1a", "GPU-1b"}) {
+    device.gpu = gpu;
+    const auto profile = get();
+    ASSERT_THAT(profile, IsOk());
+    EXPECT_EQ((*profile)->name(), "here");
+    EXPECT_EQ((*profile)->memory_bytes(), 149'000'000'000);
+    EXPECT_EQ((*profile)->host_memory_bytes(), 512'000'000'000);
+    EXPECT_EQ((*profile)->node_link().SerializeAsString(),
+              LoadProfile("h200")->node_link().SerializeAsString());
+  }
+  EXPECT_THAT(Calls(), ::testing::ElementsAre("probe --device gpu --ranks 2 --threads 3 --fd 3"));
+  device.kind = "NVIDIA A100-SXM4-80GB";
+  EXPECT_THAT(get(), IsOk());
+  EXPECT_THAT(Calls(), ::testing::SizeIs(2));
+  EXPECT_THAT(Get(), IsOk());  // on the CPU
+  EXPECT_THAT(Calls(), ::testing::SizeIs(3));
+  EXPECT_EQ(Calls().back(), "probe --comm gloo --ranks 2 --threads 3 --fd 3");
   config_.profile = "a100-80g";
   EXPECT_EQ((*get())->name(), "a100-80g");
-  EXPECT_THAT(Calls(), ::testing::IsEmpty());
+  EXPECT_THAT(Calls(), ::testing::SizeIs(3));
+}
+
+TEST_F(MachineProfile, OfAGpuIsMeasuredOnThatOne) {
+  v1::DeviceProfile measured = *LoadProfile("h200");
+  *measured.mutable_node_link() = measured.link();  // as of a product that is not known
+  std::ofstream(folder_.path() + "/h200") << ProfileToYaml(measured);
+  Program("echo $CUDA_VISIBLE_DEVICES > " + folder_.path() + "/seen; cat " + folder_.path() + "/h200 >&3\n");
+  const Device device{"NVIDIA H200", 3, 149'000'000'000, "GPU-1a", "580.95.05", 512'000'000'000};
+  const auto profile = ProfileOfThisWorker(
+      config_, device, [] { return false; }, Note());
+  ASSERT_THAT(profile, IsOk());
+  EXPECT_FALSE((*profile)->has_node_link());
+  std::string seen;
+  std::ifstream(folder_.path() + "/seen") >> seen;
+  EXPECT_EQ(seen, "GPU-1a");
 }
 
 }  // namespace

@@ -80,6 +80,21 @@ TEST(Outbox, DropsTheOldestStepsAndLinesButNeverAnEnd) {
   EXPECT_EQ(batch.events(batch.events_size() - 1).step().step(), 1000);
 }
 
+TEST(Outbox, DropsTimelinesBeforeAnythingElse) {
+  Outbox outbox(4000);
+  outbox.Push(Step(1));
+  for (int i = 0; i < 3; ++i) {
+    v1::WorkerEvent timeline;
+    timeline.mutable_trace()->add_spans()->set_name(std::string(900, 'x'));
+    outbox.Push(timeline);
+  }
+  outbox.PushLine("a/1", 0, std::string(2000, 'y'));
+  const v1::WorkerEvents batch = outbox.Next(1 << 20);
+  ASSERT_THAT(batch.events(), SizeIs(2));
+  EXPECT_TRUE(batch.events(0).has_step());
+  EXPECT_THAT(batch.events(1).output().lines(), SizeIs(1));
+}
+
 TEST(Outbox, CountsTheLinesThatItDropped) {
   Outbox outbox(4000);
   constexpr int kLines = 1000;

@@ -26,6 +26,13 @@ v1::StepReport Report(int step) {
   v1::PassTimes& pass = (*report.mutable_passes())["mlp.forward"];
   pass.set_communication_seconds(0.25);
   pass.set_exposed_seconds(0.125);
+  pass.set_hops(6);
+  pass.set_exposed_hops(2);
+  report.set_host_peak_bytes(512);
+  report.mutable_host()->set_copy_seconds(0.5);
+  report.mutable_host()->set_update_seconds(0.25);
+  report.mutable_host()->set_exposed_seconds(0.125);
+  report.set_checkpoint_seconds(0.75);
   return report;
 }
 
@@ -37,6 +44,7 @@ class WorkerMetricsTest : public ::testing::Test {
 };
 
 TEST_F(WorkerMetricsTest, SumsWhatIsPerStepAndShowsTheLastOfTheRest) {
+  metrics_.ShowMemory(65536);
   metrics_.RankStarted("job-1", "job-1/1", 2);
   EXPECT_THAT(metrics_.Text(), Not(HasSubstr("metp_loss")));
   metrics_.Observe("job-1/1", Report(1));
@@ -53,9 +61,31 @@ TEST_F(WorkerMetricsTest, SumsWhatIsPerStepAndShowsTheLastOfTheRest) {
            "metp_memory_peak_bytes{job=\"job-1\",rank=\"2\"} 4096\n",
            "metp_pass_communication_seconds_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 0.5\n",
            "metp_pass_exposed_seconds_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 0.25\n",
+           "metp_pass_hops_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 12\n",
+           "metp_pass_exposed_hops_total{job=\"job-1\",rank=\"2\",pass=\"mlp.forward\"} 4\n",
+           "metp_steps_total{job=\"job-1\",rank=\"2\"} 2\n",
+           "metp_memory_capacity_bytes{job=\"job-1\",rank=\"2\"} 65536\n",
+           "metp_host_memory_peak_bytes{job=\"job-1\",rank=\"2\"} 512\n",
+           "metp_host_copy_seconds_total{job=\"job-1\",rank=\"2\"} 1\n",
+           "metp_host_update_seconds_total{job=\"job-1\",rank=\"2\"} 0.5\n",
+           "metp_host_exposed_seconds_total{job=\"job-1\",rank=\"2\"} 0.25\n",
+           "metp_checkpoint_seconds_total{job=\"job-1\",rank=\"2\"} 1.5\n",
            "metp_ranks_running 1\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST_F(WorkerMetricsTest, TellsTheRoomForCheckpointsBeforeTheirFolderIsThere) {
+  metrics_.RankStarted("job-1", "job-1/1", 2);
+  metrics_.Observe("job-1/1", Report(1));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("metp_checkpoint_disk")));
+  for (const char* folder : {"/", "/no/such/folder", "nor/this"}) {
+    metrics_.RankStarted("job-1", "job-1/2", 2, folder);
+    metrics_.Observe("job-1/2", Report(1));
+    EXPECT_THAT(metrics_.Text(), ::testing::ContainsRegex(
+                                     "metp_checkpoint_disk_free_bytes\\{job=\"job-1\",rank=\"2\"\\} [1-9]"));
+    EXPECT_THAT(metrics_.Text(), HasSubstr("metp_checkpoint_disk_size_bytes{"));
   }
 }
 
@@ -74,6 +104,10 @@ TEST_F(WorkerMetricsTest, ShowsTheGpu) {
        }) {
     EXPECT_THAT(metrics_.Text(), HasSubstr(line));
   }
+  metrics_.NoteXid(79);
+  metrics_.NoteXid(79);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("metp_gpu_xids_total{gpu=\"GPU-1\",xid=\"79\"} 2\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("metp_gpu_memory_errors_total{gpu=\"GPU-1\"} 0\n"));
   fake.gpus[0].error = 15;
   fake.Write();
   EXPECT_THAT(metrics_.Text(), HasSubstr("metp_gpu_answers{gpu=\"GPU-1\"} 0\n"));

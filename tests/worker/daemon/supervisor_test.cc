@@ -230,6 +230,25 @@ TEST_F(SupervisorTest, DeliversValuesThatWereAskedForOnce) {
   EXPECT_TRUE(End().stopped());
 }
 
+TEST_F(SupervisorTest, HandsOnATraceOrderAndWhatComesOfIt) {
+  v1::TraceRank order;
+  order.set_attempt("job-1/1");
+  order.set_rank(3);
+  order.mutable_order()->set_steps(1);
+  supervisor_->Trace(order);  // of a rank that is not here: nothing
+  supervisor_->Start(Script("all: trace\nall: print ready\nall: hang\n", 3));
+  events_.Await(v1::WorkerEvent::kOutput);
+  supervisor_->Trace(order);
+  const v1::WorkerEvent event = events_.Await(v1::WorkerEvent::kTrace);
+  EXPECT_EQ(event.attempt(), "job-1/1");
+  EXPECT_EQ(event.rank(), 3);
+  EXPECT_EQ(event.trace().rank(), 3);
+  EXPECT_EQ(event.trace().step(), 1);
+  EXPECT_TRUE(event.trace().last());
+  Stop(3);
+  EXPECT_TRUE(End().stopped());
+}
+
 TEST_F(SupervisorTest, LeavesWhenTheProcessesAreGone) {
   supervisor_->Start(Script("all: hang\n"));
   const int pid = events_.Await(v1::WorkerEvent::kSpawned).spawned().pid();
@@ -259,6 +278,11 @@ class GpuSupervisorTest : public SupervisorTest {
     supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_, watch_.get());
   }
   ~GpuSupervisorTest() override { supervisor_.reset(); }
+  v1::StartRank Script(const std::string& acts) {
+    v1::StartRank command = SupervisorTest::Script(acts);
+    command.mutable_start()->mutable_plan()->set_device(v1::JobSpec::DEVICE_GPU);
+    return command;
+  }
   void Use(int64_t mib) {
     fake_.gpus[0].used_mib = mib;
     fake_.gpus[0].processes = {{71, mib}};
@@ -274,9 +298,21 @@ class GpuSupervisorTest : public SupervisorTest {
 
 TEST_F(GpuSupervisorTest, ShowsARankItsDeviceAlone) {
   supervisor_->Start(Script("all: env CUDA_VISIBLE_DEVICES\n"));
-  EXPECT_THAT(events_.Await(v1::WorkerEvent::kStarted).started().description(), HasSubstr("on a GPU"));
   EXPECT_EQ(events_.Await(v1::WorkerEvent::kOutput).output().lines(0), fake_.gpus[0].uuid);
   EXPECT_EQ(End().how(), "exited with code 0");
+}
+
+TEST_F(GpuSupervisorTest, RefusesARankOfAPlanForCpus) {
+  supervisor_->Start(SupervisorTest::Script("all: steps 1\n"));
+  EXPECT_EQ(End().how(), "could not be started: its plan is for CPUs, and this worker computes on a GPU");
+}
+
+TEST_F(SupervisorTest, RefusesARankOfAPlanForGpus) {
+  v1::StartRank command = Script("all: steps 1\n");
+  command.mutable_start()->mutable_plan()->set_device(v1::JobSpec::DEVICE_GPU);
+  supervisor_->Start(command);
+  EXPECT_EQ(End().how(), "could not be started: its plan is for GPUs, and this worker computes on a CPU");
+  AwaitNoRanks();
 }
 
 TEST_F(GpuSupervisorTest, StartsARankWhenTheDevicesMemoryIsFree) {

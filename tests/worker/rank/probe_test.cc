@@ -38,6 +38,17 @@ TEST(Probe, MeasuresACompleteProfile) {
   }
 }
 
+TEST(Probe, TakesFirstLinksOfAGpuFromItsProductOrItsHost) {
+  v1::DeviceProfile profile;
+  profile.mutable_host_link()->set_bytes_per_second(5e9);
+  EXPECT_EQ(SetFirstLinks("NVIDIA T4", profile), "taken to be like that to host memory");
+  EXPECT_EQ(profile.link().bytes_per_second(), 5e9);
+  EXPECT_EQ(SetFirstLinks("NVIDIA H200", profile), "those of the built-in profile h200");
+  const v1::DeviceProfile h200 = *LoadProfile("h200");
+  EXPECT_EQ(profile.link().SerializeAsString(), h200.link().SerializeAsString());
+  EXPECT_EQ(profile.node_link().SerializeAsString(), h200.node_link().SerializeAsString());
+}
+
 TEST(Probe, MeasuresLoopbackLinksWhateverTheNumberOfRanks) {
   for (int ranks : {1, 2}) {
     const v1::Link link = ProbeThisMachine(ranks, 1, ProbedLink::kLoopback).link();

@@ -82,11 +82,13 @@ class LinkTest : public testing::Test {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     supervisor_ = std::make_unique<Channel>(fds[0]);
-    link_ =
-        std::make_unique<RankLink>(fds[1], [this](const absl::Status& status) { lost_.set_value(status); });
+    link_ = std::make_unique<RankLink>(
+        fds[1], [this](const absl::Status& status) { lost_.set_value(status); },
+        [this](const v1::TraceOrder& order) { ordered_.set_value(order.steps()); });
   }
   std::unique_ptr<Channel> supervisor_;
   std::promise<absl::Status> lost_;
+  std::promise<int> ordered_;
   std::unique_ptr<RankLink> link_;
 };
 
@@ -100,6 +102,13 @@ TEST_F(LinkTest, HandsOutTheStartOrder) {
   ASSERT_TRUE(start.ok()) << start.status();
   EXPECT_EQ(start->rank(), 2);
   other.join();
+}
+
+TEST_F(LinkTest, HandsOnATraceOrder) {
+  v1::ToRank message;
+  message.mutable_trace()->set_steps(3);
+  ASSERT_TRUE(supervisor_->Send(message).ok());
+  EXPECT_EQ(ordered_.get_future().get(), 3);
 }
 
 TEST_F(LinkTest, ServesRendezvousOverTheLink) {

@@ -16,11 +16,17 @@ HostTask CpuHostLink::Post(HostTask::Stream stream, const std::vector<HostTask>&
                            std::function<void()> work) {
   auto task = [this, behind, work = std::move(work)]() -> double {
     double waited = 0;
-    for (const HostTask& before : behind) waited += streams_[before.stream].Await(before.number);
+    for (const HostTask& before : behind) waited += streams_[before.stream].Await(before.number).seconds;
     work();
     return waited;
   };
   return {stream, streams_[stream].Post(std::move(task))};
+}
+
+void CpuHostLink::Await(HostTask task) {
+  const TaskStream::Span stood = streams_[task.stream].Await(task.number);
+  exposed_ += stood.seconds;
+  NoteWait(task.stream, stood.start, stood.seconds);
 }
 
 HostLinkTimes CpuHostLink::TakeTimes() {

@@ -25,7 +25,7 @@ class CpuHostLink final : public HostLink {
   HostTask AdamW(const AdamWStep& step, int64_t elements, const HostBlock& g, const HostBlock& m,
                  const HostBlock& v, const HostBlock& w, const HostBlock* narrow,
                  const std::vector<HostTask>& behind) override;
-  void Await(HostTask task) override { exposed_ += streams_[task.stream].Await(task.number); }
+  void Await(HostTask task) override;
   HostLinkTimes TakeTimes() override;
 
  protected:

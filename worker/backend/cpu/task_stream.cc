@@ -30,12 +30,12 @@ uint64_t TaskStream::Post(Task task) {
   return ++posted_;
 }
 
-double TaskStream::Await(uint64_t number) {
+TaskStream::Span TaskStream::Await(uint64_t number) {
   const double start = Now();
   MutexLock lock(mutex_);
-  if (done_ >= number) return 0;
+  if (done_ >= number) return {start, 0};
   while (done_ < number && !stop_) changed_.Wait(mutex_);
-  return Now() - start;
+  return {start, Now() - start};
 }
 
 std::vector<TaskStream::Span> TaskStream::TakeSpans() {

@@ -30,12 +30,12 @@ class TaskStream {
 
   /// Numbers count from 1. The thread is started by the first.
   uint64_t Post(Task task) METP_EXCLUDES(mutex_);
-  /// Returns when task `number` is done; the seconds waited.
-  double Await(uint64_t number) METP_EXCLUDES(mutex_);
-  /// The tasks done since the last call: when they had waited for others, on the steady clock, and how long they took.
   struct Span {
-    double start, seconds;
+    double start, seconds;  // on the steady clock
   };
+  /// Returns when task `number` is done; how long that was waited for.
+  Span Await(uint64_t number) METP_EXCLUDES(mutex_);
+  /// The tasks done since the last call: from when they had waited for others on.
   std::vector<Span> TakeSpans() METP_EXCLUDES(mutex_);
 
  private:

@@ -2,6 +2,7 @@
 
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/row_teams.h"
+#include "worker/backend/cuda/walk.h"
 
 namespace metp::cuda {
 namespace {

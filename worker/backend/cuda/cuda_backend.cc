@@ -3,16 +3,34 @@
 #include "absl/strings/str_cat.h"
 #include "worker/backend/checks.h"
 #include "worker/backend/cuda/attention_tiled.h"
+#include "worker/backend/cuda/capability.h"
 #include "worker/backend/cuda/cuda_error.h"
 
 namespace metp::cuda {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA advises for Hopper
-constexpr int kLeastMajor = 8;  // compute capability: bf16 on tensor cores, asynchronous copies
 
 size_t RowBytes(const Matrix& m) { return static_cast<size_t>(m.cols * SizeOf(m.type)); }
 size_t StrideBytes(const Matrix& m) { return static_cast<size_t>(m.stride * SizeOf(m.type)); }
+
+/// All of `m`, which lies at one of the two ends. A pitch of 2^31 bytes or more is refused whatever the number of rows, so
+/// what is contiguous goes as one run.
+void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, const Matrix& m,
+              cudaMemcpyKind kind, cudaStream_t stream) {
+  if (m.contiguous()) {
+    METP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(m.bytes()), kind, stream));
+  } else {
+    METP_CUDA(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, RowBytes(m), static_cast<size_t>(m.rows),
+                                kind, stream));
+  }
+  METP_CUDA(cudaStreamSynchronize(stream));
+}
+
+void RequireFlash(const AttentionBlock& block) {
+  Require(block.head_dim <= kMostFlashHeadDim,
+          "fused attention on CUDA expects a head_dim of at most 256; tiled attention takes any");
+}
 
 /// Makes `device` the thread's.
 cudaDeviceProp Choose(int device) {
@@ -25,11 +43,8 @@ cudaDeviceProp Choose(int device) {
   METP_CUDA(cudaSetDevice(device));
   cudaDeviceProp found = {};
   METP_CUDA(cudaGetDeviceProperties(&found, device));
-  if (found.major < kLeastMajor) {
-    ThrowIfError(absl::UnavailableError(absl::StrCat("CUDA: ", found.name, " has compute capability ",
-                                                     found.major, ".", found.minor, ", expected ",
-                                                     kLeastMajor, ".0 or newer (A100, H100, B200, ...)")));
-  }
+  const std::string unfit = WhyUnfit(found.major, found.minor, found.sharedMemPerBlockOptin);
+  if (!unfit.empty()) ThrowIfError(absl::UnavailableError(absl::StrCat("CUDA: ", found.name, ": ", unfit)));
   return found;
 }
 
@@ -53,16 +68,12 @@ std::string CudaBackend::Describe() const {
 
 void CudaBackend::CopyFromHost(const void* from, const Matrix& to) {
   if (to.empty()) return;
-  METP_CUDA(cudaMemcpy2DAsync(to.data, StrideBytes(to), from, RowBytes(to), RowBytes(to),
-                              static_cast<size_t>(to.rows), cudaMemcpyHostToDevice, stream_));
-  METP_CUDA(cudaStreamSynchronize(stream_));
+  CopyRows(to.data, StrideBytes(to), from, RowBytes(to), to, cudaMemcpyHostToDevice, stream_);
 }
 
 void CudaBackend::CopyToHost(const Matrix& from, void* to) {
   if (from.empty()) return;
-  METP_CUDA(cudaMemcpy2DAsync(to, RowBytes(from), from.data, StrideBytes(from), RowBytes(from),
-                              static_cast<size_t>(from.rows), cudaMemcpyDeviceToHost, stream_));
-  METP_CUDA(cudaStreamSynchronize(stream_));
+  CopyRows(to, RowBytes(from), from.data, StrideBytes(from), from, cudaMemcpyDeviceToHost, stream_);
 }
 
 double CudaBackend::Seconds(const Event& from, const Event& to) const {
@@ -94,13 +105,14 @@ void CudaBackend::Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix&
 
 void CudaBackend::AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) {
   RequireAttentionForward(activation(), block, o, lse);
+  if (block.scores.empty()) RequireFlash(block);
   if (block.q.rows == 0 || block.k.rows == 0) return;
   if (!block.scores.empty()) {
     TiledForward(stream_, *products_, block, o, lse);
   } else if (activation() == DType::kBF16) {
-    FlashForwardBf16(stream_, scratch(), block, o, lse);
+    FlashForwardBf16(stream_, block, o, lse);
   } else {
-    FlashForwardF32(stream_, scratch(), block, o, lse);
+    FlashForwardF32(stream_, block, o, lse);
   }
 }
 
@@ -108,6 +120,7 @@ void CudaBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d
                                     const Matrix& delta, const Matrix& dq, const Matrix& dk,
                                     const Matrix& dv) {
   RequireAttentionBackward(activation(), block, d_o, lse, delta, dq, dk, dv);
+  if (block.scores.empty()) RequireFlash(block);
   if (block.q.rows == 0 || block.k.rows == 0) return;
   if (!block.scores.empty()) {
     TiledBackward(stream_, *products_, block, d_o, lse, delta, dq, dk, dv);

@@ -19,6 +19,13 @@ inline void Check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) ThrowCudaError(error, call);
 }
 
+/// The same for the start of a kernel, which the error names.
+[[noreturn]] void ThrowLaunchError(cudaError_t error, const void* kernel);
+
+inline void CheckLaunch(cudaError_t error, const void* kernel) {
+  if (error != cudaSuccess) ThrowLaunchError(error, kernel);
+}
+
 #define METP_CUDA(call) ::metp::cuda::Check((call), #call)
 
 }  // namespace metp::cuda

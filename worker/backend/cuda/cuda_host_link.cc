@@ -27,9 +27,23 @@ void RunUpdate(void* posted) {
 
 CudaHostLink::CudaHostLink(CudaBackend& backend, int threads) : backend_(backend), threads_(threads) {}
 
-CudaHostLink::~CudaHostLink() {
-  for (const Lane& lane : lanes_) cudaStreamSynchronize(lane.stream);
-  for (const auto& [bytes, data] : kept_) cudaFreeHost(data);
+CudaHostLink::~CudaHostLink() { FreeKept(); }
+
+void CudaHostLink::FreeKept() {
+  for (const Lane& lane : lanes_) (void)cudaStreamSynchronize(lane.stream);
+  for (const auto& [bytes, data] : kept_) (void)cudaFreeHost(data);
+  kept_.clear();
+}
+
+void* CudaHostLink::TryLock(int64_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  METP_CUDA(error);
+  return data;
 }
 
 void* CudaHostLink::AllocateBytes(int64_t bytes) {
@@ -38,13 +52,11 @@ void* CudaHostLink::AllocateBytes(int64_t bytes) {
     kept_.erase(it);
     return data;
   }
-  void* data = nullptr;
-  const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
-  if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    return nullptr;
+  void* data = TryLock(bytes);
+  if (data == nullptr && !kept_.empty()) {
+    FreeKept();
+    data = TryLock(bytes);
   }
-  METP_CUDA(error);
   return data;
 }
 
@@ -104,14 +116,17 @@ void CudaHostLink::Await(HostTask task) {
   if (task.number == 0 || task.number < lanes_[task.stream].first) return;
   Event start = backend_.Record();
   WaitFor(backend_.stream(), task);
-  waits_.push_back({std::move(start), backend_.Record()});
+  waits_.push_back({task.stream, {std::move(start), backend_.Record()}});
 }
 
 HostLinkTimes CudaHostLink::TakeTimes() {
   HostLinkTimes times;
   const auto passed = [](const Span& span) { return cudaEventQuery(Handle(span.done)) == cudaSuccess; };
-  for (; !waits_.empty() && passed(waits_.front()); waits_.pop_front()) {
-    times.exposed += backend_.Seconds(waits_.front().start, waits_.front().done);
+  for (; !waits_.empty() && passed(waits_.front().span); waits_.pop_front()) {
+    const auto& [stream, span] = waits_.front();
+    const double seconds = backend_.Seconds(span.start, span.done);
+    times.exposed += seconds;
+    NoteWait(stream, backend_.TimeOf(span.start), seconds);
   }
   for (const HostTask::Stream on : {HostTask::kOut, HostTask::kIn, HostTask::kUpdate}) {
     Lane& lane = lanes_[on];

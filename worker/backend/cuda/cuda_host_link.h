@@ -55,11 +55,19 @@ class CudaHostLink final : public HostLink {
   HostTask Post(HostTask::Stream on, const Event& after, const std::vector<HostTask>& behind,
                 const Work& work);
   void WaitFor(cudaStream_t stream, HostTask task);
+  /// Page-locked memory; nullptr when there is none left.
+  void* TryLock(int64_t bytes);
+  /// Unlocks the blocks that are kept, once no work in flight touches them.
+  void FreeKept();
 
   CudaBackend& backend_;
   const int threads_;
   std::array<Lane, kHostStreams> lanes_;
-  std::deque<Span> waits_;              // of the compute stream, not yet timed
+  struct Wait {
+    HostTask::Stream stream;
+    Span span;
+  };
+  std::deque<Wait> waits_;              // of the compute stream, not yet timed
   std::multimap<int64_t, void*> kept_;  // page-locked blocks, by size: locking pages takes milliseconds
 };
 

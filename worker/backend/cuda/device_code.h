@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels share: 16-byte accesses, conversions, sums over a warp and a block, shared memory. Arithmetic is fp32
+// What kernels share: 16-byte accesses, conversions, sums over a warp, shared memory. Arithmetic is fp32
 // whatever the operands' type.
 
 #include <cuda_bf16.h>
@@ -62,16 +62,6 @@ __device__ inline float WarpMax(float x) {
     x = x != x || other != other ? x + other : fmaxf(x, other);
   }
   return x;
-}
-
-/// Sum over the block, the same bits in every thread. `room`: 32 floats of shared memory, free again after the next
-/// __syncthreads. All threads of the block call it; blockDim.x is a multiple of 32, blockDim.y and z are 1.
-__device__ inline float BlockSum(float x, float* room) {
-  x = WarpSum(x);
-  if (threadIdx.x % kWarp == 0) room[threadIdx.x / kWarp] = x;
-  __syncthreads();
-  const unsigned lane = threadIdx.x % kWarp;
-  return WarpSum(lane < blockDim.x / kWarp ? room[lane] : 0.0f);
 }
 
 }  // namespace metp::cuda

@@ -206,8 +206,7 @@ void LaunchForward(cudaStream_t stream, const ForwardArguments& a) {
 
 }  // namespace
 
-void FlashForwardBf16(cudaStream_t stream, Scratch, const AttentionBlock& block, const Matrix& o,
-                      const Matrix& lse) {
+void FlashForwardBf16(cudaStream_t stream, const AttentionBlock& block, const Matrix& o, const Matrix& lse) {
   const int d = block.head_dim;
   if (block.q.empty() || block.k.empty()) return;
   const ForwardArguments a{Bf16RowsOf(block.q, d),

@@ -167,8 +167,7 @@ __global__ void Forward(ForwardArguments a) {
 
 }  // namespace
 
-void FlashForwardF32(cudaStream_t stream, Scratch scratch, const AttentionBlock& block, const Matrix& o,
-                     const Matrix& lse) {
+void FlashForwardF32(cudaStream_t stream, const AttentionBlock& block, const Matrix& o, const Matrix& lse) {
   if (block.q.empty() || block.k.empty()) return;
   const int d = block.head_dim;
   const ForwardArguments a = {F32RowsOf(block.q, d),

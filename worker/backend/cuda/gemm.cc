@@ -14,8 +14,18 @@ namespace {
 
 void CheckLt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  ThrowIfError(absl::InternalError(absl::StrCat("cuBLASLt: ", cublasLtGetStatusName(status), " (",
-                                                cublasLtGetStatusString(status), ") from ", call)));
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  const char* advice = "";
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    code = absl::StatusCode::kResourceExhausted;
+    advice = "; the device or the host has no memory left for it";
+  } else if (status == CUBLAS_STATUS_ARCH_MISMATCH || status == CUBLAS_STATUS_NOT_INITIALIZED) {
+    code = absl::StatusCode::kUnavailable;
+    advice = "; this cuBLASLt does not go with the device or its driver: compare their versions";
+  }
+  ThrowIfError(
+      absl::Status(code, absl::StrCat("cuBLASLt ", cublasLtGetVersion(), ": ", cublasLtGetStatusName(status),
+                                      " (", cublasLtGetStatusString(status), ") from ", call, advice)));
 }
 #define METP_CUBLASLT(call) CheckLt((call), #call)
 
@@ -25,7 +35,7 @@ cublasOperation_t OperationOf(Transpose t) { return t == Transpose::kYes ? CUBLA
 /// A view of one row may carry any stride; the library wants at least the row's length.
 int64_t LeadingDimension(const Matrix& m) { return std::max(m.stride, m.cols); }
 
-/// Bytes that every row of every matrix of the batch starts at a multiple of, 256 at most.
+/// Bytes that every matrix of the batch starts at a multiple of, 256 at most. What the stride allows, the library sees.
 uint32_t Alignment(const Matrix& m, int64_t step) {
   const auto address = reinterpret_cast<uintptr_t>(m.data);
   const uint64_t all = address | static_cast<uint64_t>(step * SizeOf(m.type)) | 256;
@@ -118,17 +128,21 @@ std::unique_ptr<Products::Plan> Products::MakePlan(const Product& x) const {
   preference.Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(x.a, x.step_a));
   preference.Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, Alignment(x.c, x.step_c));
   preference.Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, Alignment(x.c, x.step_c));
-  cublasLtMatmulHeuristicResult_t best = {};
+  std::array<cublasLtMatmulHeuristicResult_t, 8> results = {};  // the fastest first
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, plan->operation, plan->a, plan->b, plan->c, plan->c, preference.handle, 1, &best, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-    ThrowIfError(
-        absl::InternalError(absl::StrCat("cuBLASLt ", cublasLtGetVersion(), " has no way to multiply ",
-                                         x.c.rows, " x ", x.ta == Transpose::kYes ? x.a.rows : x.a.cols,
-                                         " by ", x.c.cols, ": ", cublasLtGetStatusString(status))));
+      handle_, plan->operation, plan->a, plan->b, plan->c, plan->c, preference.handle,
+      static_cast<int>(results.size()), results.data(), &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CheckLt(status, "cublasLtMatmulAlgoGetHeuristic");
+  const auto end = results.begin() + (status == CUBLAS_STATUS_SUCCESS ? found : 0);
+  const auto best = std::find_if(results.begin(), end,
+                                 [](const auto& result) { return result.state == CUBLAS_STATUS_SUCCESS; });
+  if (best == end) {
+    ThrowIfError(absl::InternalError(
+        absl::StrCat("cuBLASLt ", cublasLtGetVersion(), " has no way to multiply ", x.c.rows, " x ",
+                     x.ta == Transpose::kYes ? x.a.rows : x.a.cols, " by ", x.c.cols)));
   }
-  plan->algorithm = best.algo;
+  plan->algorithm = best->algo;
   return plan;
 }
 

@@ -36,7 +36,8 @@ class Products {
   Products& operator=(const Products&) = delete;
   ~Products();
 
-  /// Nothing of the operands is empty. StepError Internal when cuBLASLt has no way for them.
+  /// Nothing of the operands is empty. StepError: Internal when cuBLASLt has no way for them, ResourceExhausted when it
+  /// finds no memory, Unavailable when it does not go with the device.
   void Run(const Product& product);
 
  private:

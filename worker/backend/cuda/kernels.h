@@ -69,11 +69,9 @@ void AttentionDelta(cudaStream_t stream, const Matrix& d_o, const Matrix& o, int
 
 // flash_f32_forward.cu, flash_f32_backward.cu: fused, on the FMA units.
 // flash_bf16_forward.cu, flash_bf16_backward.cu: fused, on the tensor cores.
-// Any head width from 1 to 256.
-void FlashForwardF32(cudaStream_t stream, Scratch scratch, const AttentionBlock& block, const Matrix& o,
-                     const Matrix& lse);
-void FlashForwardBf16(cudaStream_t stream, Scratch scratch, const AttentionBlock& block, const Matrix& o,
-                      const Matrix& lse);
+inline constexpr int kMostFlashHeadDim = 256;
+void FlashForwardF32(cudaStream_t stream, const AttentionBlock& block, const Matrix& o, const Matrix& lse);
+void FlashForwardBf16(cudaStream_t stream, const AttentionBlock& block, const Matrix& o, const Matrix& lse);
 void FlashBackwardF32(cudaStream_t stream, Scratch scratch, const AttentionBlock& block, const Matrix& d_o,
                       const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
                       const Matrix& dv);

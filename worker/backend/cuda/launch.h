@@ -9,12 +9,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "worker/backend/cuda/capability.h"
 #include "worker/backend/cuda/cuda_error.h"
 
 namespace metp::cuda {
-
-/// Shared memory that a block may have on the smallest architecture supported (8.0: 163 KiB), in bytes.
-inline constexpr size_t kMaxSharedBytes = 163 * 1024;
 
 /// kernel<<<grid, block, shared_bytes, stream>>>(arguments...). A grid with a zero in it is not launched.
 template <typename... Parameters, typename... Arguments>
@@ -22,18 +20,19 @@ void Launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, voi
             Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const void* const function = reinterpret_cast<const void*>(kernel);
   constexpr size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
-    METP_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(shared_bytes)));
+    CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes)),
+                function);
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  METP_CUDA(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+  CheckLaunch(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), function);
 }
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -12,7 +12,7 @@ MemoryPool::MemoryPool(int device, cudaStream_t stream) : stream_(stream) {
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = device;
   METP_CUDA(cudaMemPoolCreate(&pool_, &properties));
-  // Never back to the device while the pool lives: every step asks for the same again.
+  // Kept at every synchronisation: every step asks for the same again.
   uint64_t keep = std::numeric_limits<uint64_t>::max();
   METP_CUDA(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
 }
@@ -22,7 +22,7 @@ MemoryPool::~MemoryPool() {
   cudaMemPoolDestroy(pool_);
 }
 
-void* MemoryPool::Take(int64_t bytes) {
+void* MemoryPool::TryTake(int64_t bytes) {
   void* data = nullptr;
   const cudaError_t error = cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), pool_, stream_);
   if (error == cudaErrorMemoryAllocation) {
@@ -31,6 +31,14 @@ void* MemoryPool::Take(int64_t bytes) {
   }
   METP_CUDA(error);
   return data;
+}
+
+void* MemoryPool::Take(int64_t bytes) {
+  if (void* data = TryTake(bytes)) return data;
+  // What is free may lie in pieces that are each too small. Once it is idle the device can have it back.
+  METP_CUDA(cudaStreamSynchronize(stream_));
+  METP_CUDA(cudaMemPoolTrimTo(pool_, 0));
+  return TryTake(bytes);
 }
 
 void MemoryPool::Give(void* data) {

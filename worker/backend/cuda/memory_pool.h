@@ -1,7 +1,8 @@
 #pragma once
 
 // Device memory from a pool of the driver's own, ordered on one stream: a tensor that is freed may be given out again at
-// once, because whatever uses it next on the stream runs behind what used it last. The pool keeps what it has until it goes.
+// once, because whatever uses it next on the stream runs behind what used it last. What the pool
+// has from the device it keeps, until there is none left for a tensor or the pool goes.
 
 #include <cuda_runtime.h>
 
@@ -18,13 +19,15 @@ class MemoryPool {
   /// Everything taken has been given back.
   ~MemoryPool();
 
-  /// 256-byte aligned, for use on the stream; nullptr when the device has none left.
+  /// 256-byte aligned, for use on the stream; nullptr when the device has none left, even with what the pool kept.
   void* Take(int64_t bytes);
   void Give(void* data);
   /// What the pool has from the device now.
   int64_t reserved_bytes() const;
 
  private:
+  void* TryTake(int64_t bytes);
+
   const cudaStream_t stream_;
   cudaMemPool_t pool_ = nullptr;
 };

@@ -242,7 +242,7 @@ int TeamFor(int64_t packs, int each) {
   return size;
 }
 
-bool IsAligned(const Matrix& vector) { return vector.empty() || InPacks<4, float>(vector); }
+bool IsAligned(const Matrix& vector) { return vector.empty() || RowsAligned(vector, 16); }
 
 }  // namespace
 
@@ -258,8 +258,8 @@ void NormForward(cudaStream_t stream, Norm norm, const Matrix& x, const Matrix& 
         Launch(stream, GridFor(x.rows, threads / team), threads, kRoomBytes, kernel, norm == Norm::kLayerNorm,
                x, static_cast<const float*>(w.data), bias, eps, y, team);
       };
-      const bool in_packs =
-          x.cols % kPack == 0 && InPacks<kPack, X>(x) && InPacks<kPack, Y>(y) && IsAligned(w) && IsAligned(b);
+      const bool in_packs = x.cols % kPack == 0 && RowsAligned(x, kPack * sizeof(X)) &&
+                            RowsAligned(y, kPack * sizeof(Y)) && IsAligned(w) && IsAligned(b);
       if (in_packs && x.cols <= 4 * kPack * kMostThreads) {
         start(ForwardKernel<X, Y, kPack, 4>, kPack);
       } else if (in_packs && x.cols <= 8 * kPack * kMostThreads) {
@@ -295,8 +295,9 @@ void NormBackward(cudaStream_t stream, Scratch scratch, Norm norm, const Matrix&
                  kernel, norm == Norm::kLayerNorm, x, static_cast<const float*>(w.data), eps, dy, dx,
                  scratch.data, vectors, team, in_shared);
         };
-        const bool in_packs = h % kPack == 0 && InPacks<kPack, X>(x) && InPacks<kPack, DY>(dy) &&
-                              InPacks<kPack, DX>(dx) && IsAligned(w);
+        const bool in_packs = h % kPack == 0 && RowsAligned(x, kPack * sizeof(X)) &&
+                              RowsAligned(dy, kPack * sizeof(DY)) && RowsAligned(dx, kPack * sizeof(DX)) &&
+                              IsAligned(w);
         if (in_packs && h <= 2 * kPack * kMostThreads) {
           start(BackwardKernel<X, DY, DX, kPack, 2>, kPack, 2);
         } else if (in_packs && h <= 4 * kPack * kMostThreads) {

@@ -93,7 +93,7 @@ void Rope(cudaStream_t stream, const Matrix& table, bool inverse, const Matrix& 
   const int64_t half = table.cols / 2;
   WithActivation(x.type, [&]<typename T>(T) {
     constexpr int kPack = 16 / sizeof(T);
-    if (half % kPack == 0 && InPacks<kPack, T>(x) && InPacks<4, float>(table)) {
+    if (half % kPack == 0 && RowsAligned(x, 16) && RowsAligned(table, 16)) {
       LaunchRope<T, kPack>(stream, table, sign, x);
     } else {
       LaunchRope<T, 1>(stream, table, sign, x);

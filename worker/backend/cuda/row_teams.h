@@ -70,10 +70,4 @@ struct Cut {
   }
 };
 
-/// Whether every row starts at a multiple of `bytes`.
-inline bool RowsAligned(const Matrix& x, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 &&
-         (x.rows <= 1 || x.stride * SizeOf(x.type) % bytes == 0);
-}
-
 }  // namespace metp::cuda

@@ -208,7 +208,7 @@ void AddColumnSums(cudaStream_t stream, Scratch scratch, const Matrix& x, const 
   }
   WithActivation(x.type, [&]<typename T>(T) {
     constexpr int kPack = 16 / sizeof(T);
-    if (x.cols % kPack == 0 && InPacks<kPack, T>(x)) {
+    if (x.cols % kPack == 0 && RowsAligned(x, 16)) {
       LaunchColumnSums<T, kPack>(stream, scratch, x, sums);
     } else {
       LaunchColumnSums<T, 1>(stream, scratch, x, sums);
@@ -220,7 +220,7 @@ void SumSquares(cudaStream_t stream, Scratch scratch, const Matrix& x, const Mat
   if (x.empty()) return;
   const bool flat = x.contiguous();
   const int64_t rows = flat ? 1 : x.rows, cols = flat ? x.size() : x.cols;
-  if (InPacks<4, float>(x)) {
+  if (RowsAligned(x, 16)) {
     LaunchSumSquares<4>(stream, scratch, rows, cols, x, total);
   } else {
     LaunchSumSquares<1>(stream, scratch, rows, cols, x, total);

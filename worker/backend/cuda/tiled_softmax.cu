@@ -64,11 +64,8 @@ __device__ void Replace(const Team& team, float* const (&rows)[kRows], int n, Ke
   for (int r = 0; r < kRows; ++r) reinterpret_cast<P*>(rows[r])[loose] = FromFloat<P>(loose_x[r]);
 }
 
-template <typename T>
-__device__ void Scale(const Team& team, T* x, int n, float factor) {
-  for (int j = team.lane; j < n; j += team.size) {
-    x[j] = FromFloat<T>(factor == 0 ? 0.0f : ToFloat(x[j]) * factor);
-  }
+__device__ void Scale(const Team& team, float* x, int n, float factor) {
+  for (int j = team.lane; j < n; j += team.size) x[j] = factor == 0 ? 0.0f : x[j] * factor;
 }
 
 template <typename P>
@@ -90,11 +87,7 @@ __global__ void ForwardKernel(AttentionBlock block, FlashMask mask, Matrix o, Ma
   Replace<P, 4>(team, scores, mask.keys, seen,
                 [=](float(&x)[1]) { x[0] = __expf(scale * x[0] - max) * inverse; });
   const float factor = expf(before - max) * inverse;  // 0 where `before` is -inf
-  if (o.type == DType::kF32) {
-    Scale(team, RowOf<float>(o, query) + head * block.head_dim, block.head_dim, factor);
-  } else {
-    Scale(team, RowOf<bf16>(o, query) + head * block.head_dim, block.head_dim, factor);
-  }
+  Scale(team, RowOf<float>(o, query) + head * block.head_dim, block.head_dim, factor);
   if (team.lane == 0) *row_lse = max + logf(total.sum);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "worker/backend/checks.h"
 #include "worker/backend/cuda/device_code.h"
 #include "worker/backend/cuda/launch.h"
 #include "worker/backend/operands.h"
@@ -17,12 +18,12 @@ namespace metp::cuda {
 
 inline constexpr int kWalkThreads = 256;
 
-/// Whether every row of m can be accessed in packs of N elements T.
-template <int N, typename T>
-bool InPacks(const Matrix& m) {
-  constexpr int64_t kBytes = N * sizeof(T);
-  return reinterpret_cast<uintptr_t>(m.data) % kBytes == 0 &&
-         (m.rows <= 1 || m.stride * static_cast<int64_t>(sizeof(T)) % kBytes == 0);
+/// Whether every row starts at a multiple of `bytes`.
+inline bool RowsAligned(const void* data, int64_t rows, int64_t stride_bytes, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0 && (rows <= 1 || stride_bytes % bytes == 0);
+}
+inline bool RowsAligned(const Matrix& x, int64_t bytes) {
+  return RowsAligned(x.data, x.rows, x.stride * SizeOf(x.type), bytes);
 }
 
 /// N floats beside a pack of N elements of another type, in accesses of up to 16 bytes.
@@ -96,7 +97,8 @@ struct Operand {
       : data(static_cast<T*>(m.data)), stride(m.stride), contiguous(m.contiguous()) {}
   template <int N>
   bool Allows(int64_t rows) const {
-    return InPacks<N, T>({data, rows, 0, stride, DType::kF32});
+    constexpr int64_t kBytes = sizeof(T);
+    return RowsAligned(data, rows, stride * kBytes, N * kBytes);
   }
   template <int N>
   Operand InPacksOf() const {
@@ -227,7 +229,7 @@ void WithFloat(DType type, const F& f) {
     case DType::kF64:
       return f(double());
     case DType::kI32:
-      return;
+      return Require(false, "elementwise operations expect float types");
   }
 }
 /// The same where fp64 cannot be.

@@ -45,6 +45,7 @@ void SimHostLink::Await(HostTask task) {
   const double wait = DoneAt(task) - backend_.now();
   if (wait <= 0) return;
   times_.exposed += wait;
+  NoteWait(task.stream, backend_.now(), wait);
   backend_.Advance(wait);
 }
 

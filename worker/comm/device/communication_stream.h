@@ -23,8 +23,9 @@ class CommunicationStream {
   CudaBackend& backend() { return backend_; }
   cudaStream_t stream() const { return stream_; }
   Event Record() { return backend_.events().Record(stream_); }
-  /// What is enqueued from now on runs behind `event`, and behind all that the compute stream has been given.
+  /// What is enqueued from now on runs behind `event`.
   void WaitFor(const Event& event);
+  /// The same for all that the compute stream has been given.
   void WaitForCompute() { WaitFor(backend_.Record()); }
   /// The compute stream waits for `event`.
   void MakeComputeWaitFor(const Event& event);

@@ -172,10 +172,10 @@ absl::Status DeviceCommunicator::Sum(const char* what, const Matrix& values) {
     start = stream_->Record();
     METP_RETURN_IF_ERROR(transport_->AllReduce(values));
     end = stream_->Record();
-    stream_->MakeComputeWaitFor(end);
     return absl::OkStatus();
   });
   if (!status.ok()) return FailAndEnd(status);
+  // What compute is given from here on comes behind the sum, since the host waits for it.
   METP_RETURN_IF_ERROR(AwaitOnHost(start, what, TimePoint::max()));
   METP_RETURN_IF_ERROR(AwaitOnHost(end, what, steady_clock::now() + options_.deadline));
   status = transport_->Poll();  // what has failed may have come to an end all the same

@@ -78,6 +78,8 @@ HopRecord HopLog::RecordOf(const Backend& backend, const Wait& wait) {
     const double from = backend.Seconds(*stood_at.ready, wait.before);
     const double to = backend.Seconds(*stood_at.ready, wait.after);
     const double stood = std::max(0.0, std::min(to, stood_at.duration) - std::max(from, 0.0));
+    if (record.exposed + record.skew == 0)
+      record.stood = backend.TimeOf(*stood_at.ready) + std::max(from, 0.0);
     const double exposed = std::min(stood, stood_at.communication);
     record.exposed += exposed;
     record.skew += stood - exposed;

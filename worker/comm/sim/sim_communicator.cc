@@ -25,6 +25,7 @@ absl::Status SimCommunicator::Await(HopId hop) {
     HopRecord& record = records_[records_.size() - (last_ - awaited_)];
     const double wait = std::max(0.0, record.start + record.communication - backend_.now());
     record.exposed = std::min(wait, record.communication);
+    record.stood = backend_.now();
     backend_.Advance(wait);
     ++awaited_;
   }

@@ -10,6 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kRounding = 1e-6;  // of times as seconds since the machine was started
+
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 /// Some milliseconds of arithmetic.
@@ -58,6 +60,14 @@ TEST_P(RingRecords, NeverCountMoreWaitingThanThereWas) {
       EXPECT_LE(record.exposed + record.skew, Seconds(after - before) * (1 + 1e-9));
       EXPECT_GT(record.communication, 0);
       EXPECT_LE(record.communication, Seconds(after - posted));
+      const auto on_clock = [](Clock::time_point time) { return Seconds(time.time_since_epoch()); };
+      EXPECT_GE(record.start, on_clock(posted));
+      EXPECT_LE(record.start + record.communication, on_clock(after) + kRounding);
+      if (record.exposed + record.skew == 0) continue;
+      EXPECT_GE(record.stood, on_clock(before));
+      EXPECT_LE(record.stood + record.skew + record.exposed, on_clock(after) + kRounding);
+      // Exposed is what follows the skew, and ends with the hop.
+      EXPECT_LE(record.stood + record.skew, record.start + record.communication + kRounding);
     }
   });
 }

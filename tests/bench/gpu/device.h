@@ -1,0 +1,24 @@
+#pragma once
+
+// What a benchmark's figures belong to.
+
+#include <string>
+#include <vector>
+
+namespace metp::gpu_bench {
+
+/// Lines for people: device, driver, versions of CUDA's libraries, the date; first of all whether it is emulated.
+std::vector<std::string> DescribeDevice();
+
+// Which of its two files is linked, CMake picks.
+
+/// "2.28.9", or "none".
+std::string NcclVersion();  // nccl_version.cc, no_nccl_version.cc
+
+struct Emulation {
+  bool emulated = false;
+  std::vector<std::string> faults;  // found so far, of kernels on the emulated device
+};
+Emulation TakeEmulation();  // emulated_device.cc, real_device.cc
+
+}  // namespace metp::gpu_bench

@@ -1,0 +1,40 @@
+// The CUDA module of a rank over the emulated device.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "tests/worker/comm/device_ring.h"
+#include "worker/rank/cuda_module.h"
+
+namespace metp {
+namespace {
+
+/// Of the environment; "" where it is not set.
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+TEST(CudaModule, SetsWhatTheRuntimeReadsUnlessTheUserHas) {
+  PrepareDevices();
+  const auto open = [] {
+    absl::Status error;
+    const std::unique_ptr<RankDevice> device(metp_cuda_module_open({}, error));
+    EXPECT_NE(device, nullptr) << error;
+  };
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  unsetenv("CUDA_MODULE_LOADING");
+  open();
+  EXPECT_EQ(Variable("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
+  EXPECT_EQ(Variable("CUDA_MODULE_LOADING"), "EAGER");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "7", 1);
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  open();
+  EXPECT_EQ(Variable("CUDA_DEVICE_MAX_CONNECTIONS"), "7");
+  EXPECT_EQ(Variable("CUDA_MODULE_LOADING"), "LAZY");
+}
+
+}  // namespace
+}  // namespace metp

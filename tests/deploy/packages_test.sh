@@ -42,9 +42,9 @@ dpkg-deb -f "$package" Depends | grep -q 'libgrpc++' || fail "the package does n
 dpkg-deb -I "$package" | grep -q conffiles || fail "the package has no conffiles"
 
 # Units: what they start is in the package; every directive is one that systemd knows.
-dpkg-deb -x "$package" "$folder/root"
+dpkg-deb -x "$package" "$folder/unpacked"
 for unit in "${units[@]}"; do
-  sed "s|/usr/bin/|$folder/root/usr/bin/|; s|^User=.*|User=root|" "$folder/root/usr/lib/systemd/system/$unit" \
+  sed "s|/usr/bin/|$folder/unpacked/usr/bin/|; s|^User=.*|User=root|" "$folder/unpacked/usr/lib/systemd/system/$unit" \
     >"$folder/${unit/@/@1}"
   said=$(systemd-analyze verify --man=no "$folder/${unit/@/@1}" 2>&1) || fail "$unit: $said"
   ! grep "$unit\|${unit/@/@1}" <<<"$said" || fail "$unit: $said"
@@ -52,10 +52,10 @@ done
 
 # Options in units and defaults are ones that the programs have.
 for program in metp-coordinator metp-worker; do
-  help=$("$folder/root/usr/bin/$program" --help)
+  help=$("$folder/unpacked/usr/bin/$program" --help)
   while read -r option; do
     grep -q -e "$option" <<<"$help" || fail "$program has no $option"
-  done < <(cat "$folder"/root/usr/lib/systemd/system/"$program"*.service "$folder/root/etc/default/$program" |
+  done < <(cat "$folder"/unpacked/usr/lib/systemd/system/"$program"*.service "$folder/unpacked/etc/default/$program" |
     sed 's/#.*//' | grep -o -e '--[a-z-]*')
 done
 echo "$(basename "$package"), $(dpkg-deb -f "$package" Installed-Size) KiB installed"

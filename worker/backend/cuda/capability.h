@@ -11,7 +11,7 @@ namespace metp::cuda {
 inline constexpr int kLeastCapabilityMajor = 8;
 
 /// Shared memory that a block may have on the smallest device supported (8.0: 163 KiB), in bytes.
-inline constexpr size_t kMaxSharedBytes = 163 * 1024;
+inline constexpr size_t kMaxSharedBytes = size_t{163} * 1024;
 
 /// Shared memory that a block may have on a device of this compute capability, in bytes. (CUDA Programming Guide, "Compute
 /// Capabilities".) What came after that table is taken for a large device; the runtime knows.

@@ -13,7 +13,7 @@ enum ExitCode {
   kExitUsage = 2,  // wrong command line, or a job that breaks a rule (nothing was sent, or it was refused)
   kExitUnreachable = 3,    // no answer from the coordinator
   kExitJobCancelled = 4,   // watched job was cancelled
-  kExitRefused = 5,        // the coordinator understood and refused
+  kExitRefused = 5,        // the coordinator understood and refused; trace: the ranks did not do it in time
   kExitNotFound = 6,       // no such job, or no such file
   kExitOutput = 7,         // what was to be printed could not be written
   kExitInterrupted = 130,  // ^C while watching: the job runs on
@@ -22,7 +22,8 @@ enum ExitCode {
 inline constexpr char kExitCodesHelp[] =
     "Exit codes: 0 done, with watch: job succeeded; 1 watched job failed; 2 usage or bad job file; 3 "
     "coordinator "
-    "unreachable; 4 watched job cancelled; 5 refused by the coordinator; 6 no such job or file; 7 output not "
+    "unreachable; 4 watched job cancelled; 5 refused by the coordinator, or no whole trace in time; 6 no "
+    "such job or file; 7 output not "
     "written; 130 "
     "interrupted while "
     "watching (the job runs on).";

@@ -18,6 +18,9 @@ class JobTrace {
   JobTrace(const v1::JobStatus& job, int steps);
 
   void Add(const v1::TraceChunk& chunk);
+  /// The coordinator has said that this is all. The job may have been started again since it was looked at, on
+  /// another number of ranks: then those that have sent steps are all, and a sentence says so; empty: it has not.
+  std::string End();
   /// All ranks have them.
   bool complete() const { return whole_.First() > 0; }
   /// "steps 12 and 13 of 4 ranks, 1,234 spans"; of a complete one.
@@ -34,6 +37,7 @@ class JobTrace {
 
   const v1::JobStatus job_;
   const int steps_;
+  int ranks_;
   CommonSteps whole_;
   std::vector<v1::TracePart> parts_;
 };

@@ -1,23 +1,18 @@
 // metpctl trace: what every rank of a running job does in its next steps, as a file for Perfetto.
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "client/api.h"
 #include "client/command.h"
 #include "client/interrupt.h"
 #include "client/job_trace.h"
+#include "client/output_file.h"
 
 namespace metp {
 namespace {
 
-constexpr int kMostSteps = 16;
 constexpr int kLongestTimeout = 86400;
 
 struct Options {
@@ -25,68 +20,58 @@ struct Options {
   int steps = 2, timeout_seconds = 120;
 };
 
-/// Found out before any rank is bothered.
-absl::Status MayWrite(const std::string& path) {
-  const std::string folder = std::filesystem::absolute(path).parent_path();
-  if (path == "-" || access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(path, ": could not be written: ", folder, ": ", std::strerror(errno)));
-}
-
-/// Writes beside it and renames, so that there is never half of it.
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string beside = absl::StrCat(path, ".", getpid(), ".part");
-  const auto failed = [&] {
-    const std::string why = std::strerror(errno);
-    unlink(beside.c_str());
-    return absl::DataLossError(absl::StrCat(path, ": could not be written: ", why));
-  };
-  errno = 0;
-  std::ofstream file(beside, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
-  return absl::OkStatus();
-}
-
-int Write(const Options& options, const JobTrace& trace) {
+int Write(const JobTrace& trace, const std::string& path, OutputFile* file) {
   const std::string text = trace.ToChromeTrace();
-  const bool to_stdout = options.file == "-";
-  if (to_stdout) {
+  if (file == nullptr) {
     std::fwrite(text.data(), 1, text.size(), stdout);  // main sees whether that went well
-  } else if (const absl::Status written = WriteFile(options.file, text); !written.ok()) {
+  } else if (const absl::Status written = file->Write(text); !written.ok()) {
     Fail(written);
     return kExitOutput;
   }
-  std::fprintf(to_stdout ? stderr : stdout, "%s%s; open it at https://ui.perfetto.dev\n",
-               to_stdout ? "" : (options.file + ": ").c_str(), trace.Summary().c_str());
+  std::fprintf(file == nullptr ? stderr : stdout, "%s%s; open it at https://ui.perfetto.dev\n",
+               file == nullptr ? "" : (path + ": ").c_str(), trace.Summary().c_str());
   return kExitOk;
 }
 
+absl::Status TimedOut(const Options& options, const std::string& id, const JobTrace& trace) {
+  return absl::AbortedError(absl::StrCat(
+      "job ", id, ": no whole trace within ", options.timeout_seconds, " s (--timeout): ", trace.Missing(),
+      ". Ranks send a step when it is done, and those of older workers send none; metpctl logs ", id,
+      " says if parts were dropped on their way"));
+}
+
 int Run(const Globals& globals, const Options& options) {
-  if (const absl::Status writable = MayWrite(options.file); !writable.ok()) {
-    Fail(writable);
-    return kExitOutput;
+  std::optional<OnInterrupt> interrupt;  // goes after the file: what is beside it is removed
+  std::unique_ptr<OutputFile> file;      // none: standard output
+  if (options.file != "-") {
+    absl::StatusOr<std::unique_ptr<OutputFile>> opened = OutputFile::Open(options.file);
+    if (!opened.ok()) {
+      Fail(opened.status());
+      return kExitOutput;
+    }
+    file = *std::move(opened);
   }
   Api api(globals.coordinator);
   const absl::StatusOr<v1::JobStatus> job = api.GetJob(options.job);
   if (!job.ok()) return Fail(job.status());
   JobTrace trace(*job, options.steps);
-  absl::Status status;
-  {
-    OnInterrupt interrupt([&api] { api.Interrupt(); });
-    status = api.TraceJob(job->id(), options.steps, std::chrono::seconds(options.timeout_seconds),
-                          [&trace](const v1::TraceChunk& chunk) { trace.Add(chunk); });
+  interrupt.emplace([&api] { api.Interrupt(); });
+  if (file != nullptr) {
+    if (const absl::Status begun = file->Begin(); !begun.ok()) {
+      Fail(begun);
+      return kExitOutput;
+    }
   }
-  if (absl::IsDeadlineExceeded(status)) {
-    status = absl::DeadlineExceededError(absl::StrCat(
-        "job ", job->id(), ": no whole trace within ", options.timeout_seconds, " s (--timeout): ",
-        trace.Missing(), ". Ranks send a step when it is done, and those of older workers send none"));
-  }
+  absl::Status status = api.TraceJob(job->id(), options.steps, std::chrono::seconds(options.timeout_seconds),
+                                     [&trace](const v1::TraceChunk& chunk) { trace.Add(chunk); });
+  if (absl::IsDeadlineExceeded(status)) status = TimedOut(options, job->id(), trace);
   if (!status.ok()) return Fail(status);
+  if (const std::string note = trace.End(); !note.empty())
+    std::fprintf(stderr, "metpctl: %s\n", note.c_str());
   if (!trace.complete())
     return Fail(absl::AbortedError(absl::StrCat("job ", job->id(), ": ", trace.Missing())));
-  return Write(options, trace);
+  if (file == nullptr || !file->begun()) interrupt.reset();  // a pipe may take its time
+  return Write(trace, options.file, file.get());
 }
 
 }  // namespace
@@ -102,7 +87,7 @@ void AddTrace(CLI::App& app, Globals& globals) {
       ->required();
   verb->add_option("--steps", options->steps, "whole steps, one after the other")
       ->capture_default_str()
-      ->check(CLI::Range(1, kMostSteps));
+      ->check(CLI::Range(1, kMostTracedSteps));
   verb->add_option("--timeout", options->timeout_seconds,
                    "seconds within which all ranks must have done these")
       ->capture_default_str()

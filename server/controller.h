@@ -115,6 +115,9 @@ class Controller {
   void OrderTrace(const std::string& attempt, const Tracing& tracing, TraceSession& session);
   /// If its attempt is being traced.
   void SendTraceOrder(const LiveRank& rank);
+  void SendTraceSteps(const LiveRank& rank, int steps);
+  /// Nobody wants what the attempt's ranks, or one of them, would trace further.
+  void StopTracing(const std::string& attempt, std::optional<int> only = {});
   void TakeTrace(const std::string& attempt, const v1::TracePart& part);
   void EndTrace(const std::string& attempt);
   /// Lets a rank leave that is on a worker whose ranks were evicted.
@@ -159,7 +162,7 @@ class Controller {
   void Replan(const Decisions& decisions);
   void PlanAgain(const std::string& id, const v1::JobStatus& status, Shortage& shortage);
   void Flush();
-  /// Those of a kind: cpu or gpu; auto: GPUs where there are any.
+  /// Those of a kind: cpu or gpu; auto: GPUs where there are any now.
   Workers WorkersToPlanOn(v1::JobSpec::Device kind) const;
   void StopStale(const std::string& worker, const std::string& attempt, int rank, const std::string& why);
   void SendStop(const LiveRank& rank);

@@ -1,6 +1,7 @@
 // The controller's part in traces of jobs.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,21 +42,35 @@ void Controller::OrderTrace(const std::string& attempt, const Tracing& tracing, 
 void Controller::SendTraceOrder(const LiveRank& rank) {
   const auto found = traces_.find(rank.attempt);
   if (found == traces_.end() || found->second.session.expired()) return;
+  SendTraceSteps(rank, found->second.steps);
+}
+
+void Controller::SendTraceSteps(const LiveRank& rank, int steps) {
   v1::ToWorker message;
   message.mutable_trace()->set_attempt(rank.attempt);
   message.mutable_trace()->set_rank(rank.rank);
-  message.mutable_trace()->mutable_order()->set_steps(found->second.steps);
+  message.mutable_trace()->mutable_order()->set_steps(steps);
   workers_.Send(rank.worker, std::move(message));
+}
+
+void Controller::StopTracing(const std::string& attempt, std::optional<int> only) {
+  for (const LiveRank& rank : jobs_.LiveRanks()) {
+    if (rank.attempt == attempt && (!only.has_value() || rank.rank == *only)) SendTraceSteps(rank, 0);
+  }
 }
 
 void Controller::TakeTrace(const std::string& attempt, const v1::TracePart& part) {
   const auto found = traces_.find(attempt);
-  if (found == traces_.end()) return;  // more than was wanted
+  if (found == traces_.end()) {  // more than was wanted: the rank has not heard, or not yet
+    if (part.last()) StopTracing(attempt, part.rank());
+    return;
+  }
   const std::shared_ptr<TraceSession> session = found->second.session.lock();
   const TraceSession::Progress progress =
       session == nullptr ? TraceSession::Progress::kDone : session->Add(part);
   if (progress == TraceSession::Progress::kDone) {
     traces_.erase(found);
+    StopTracing(attempt);
   } else if (progress == TraceSession::Progress::kOrderMore) {
     found->second.steps = std::min(kMostOrdered, kMoreSteps * found->second.steps);
     OrderTrace(attempt, found->second, *session);

@@ -66,7 +66,7 @@ struct LiveRank {
   bool dump = false;   // first it is to say where it is
 };
 
-/// Some neighbouring steps of a job's curve.
+/// Some neighbouring steps of a job's curve; of very many, a sample of them.
 struct CurvePoint {
   int first_step = 0, last_step = 0;
   double loss = 0, lowest_loss = 0, highest_loss = 0;  // the mean, and between what it lies
@@ -181,12 +181,12 @@ class JobTable {
     std::vector<v1::JobStatus> active;    // last submitted first
     std::vector<v1::JobStatus> finished;  // last ended first
     struct Trend {
-      std::vector<double> losses;  // thinned
+      std::vector<double> losses;  // thinned to 60 at most, the last one is the last step's
       StepRate rate;
     };
-    std::map<std::string, Trend> trends;  // of the active ones
+    std::map<std::string, Trend> trends;  // of the active ones, if they were asked for
   };
-  Overview ReadOverview(size_t limit) const;
+  Overview ReadOverview(size_t limit, bool with_trends = true) const;
   struct View {
     v1::JobStatus status;
     std::vector<v1::JobEvent> events;  // oldest first

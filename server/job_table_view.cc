@@ -11,10 +11,13 @@ namespace {
 
 constexpr size_t kRateSteps = 20;
 constexpr size_t kLossesShown = 60;          // of a job in the overview
+constexpr size_t kOverviewLooks = 8;         // steps that one of those is made of, at most
+constexpr size_t kPageLooks = 64;            // the same of a point in a job's page
 constexpr size_t kFewestHistoryPoints = 64;  // a job keeps so many, however many jobs there are
 
-/// `points` as at most `limit` ones, each made of equally many steps.
-std::vector<CurvePoint> Thin(const std::vector<v1::StepPoint>& points, size_t limit) {
+/// `points` as at most `limit` ones, each for equally many steps. Of those it looks at some `looks`, evenly, the last among
+/// them: the table is locked meanwhile, and a run may have a million.
+std::vector<CurvePoint> Thin(const std::vector<v1::StepPoint>& points, size_t limit, size_t looks) {
   std::vector<CurvePoint> curve;
   const size_t stride = (points.size() + limit - 1) / std::max<size_t>(limit, 1);
   for (size_t first = 0; first < points.size(); first += stride) {
@@ -25,16 +28,30 @@ std::vector<CurvePoint> Thin(const std::vector<v1::StepPoint>& points, size_t li
     point.lowest_loss = std::numeric_limits<double>::infinity();
     point.highest_loss = -point.lowest_loss;
     double seconds = 0, tokens = 0;
-    for (size_t i = first; i < end; ++i) {
-      point.loss += points[i].loss() / static_cast<double>(end - first);
+    const size_t step = (end - first + looks - 1) / looks;
+    const size_t looked = (end - first + step - 1) / step;
+    for (size_t i = end - 1 - (looked - 1) * step; i < end; i += step) {
+      point.loss += points[i].loss() / static_cast<double>(looked);
       point.lowest_loss = std::min(point.lowest_loss, points[i].loss());
       point.highest_loss = std::max(point.highest_loss, points[i].loss());
       seconds += points[i].step_seconds();
       tokens += static_cast<double>(points[i].tokens());
     }
+    // Rounding may have put it an ulp outside.
+    if (point.lowest_loss <= point.highest_loss)
+      point.loss = std::clamp(point.loss, point.lowest_loss, point.highest_loss);
     if (seconds > 0) point.tokens_per_second = tokens / seconds;
   }
   return curve;
+}
+
+/// The losses of a curve, the last step's own at its end.
+std::vector<double> LossTrend(const std::vector<v1::StepPoint>& points) {
+  std::vector<double> losses;
+  const size_t means = points.size() > kLossesShown ? kLossesShown - 1 : kLossesShown;
+  for (const CurvePoint& point : Thin(points, means, kOverviewLooks)) losses.push_back(point.loss);
+  if (points.size() > kLossesShown) losses.push_back(points.back().loss());
+  return losses;
 }
 
 StepRate RateOf(const std::vector<v1::StepPoint>& points) {
@@ -74,7 +91,7 @@ v1::JobStatus Brief(const v1::JobStatus& status) {
 
 }  // namespace
 
-JobTable::Overview JobTable::ReadOverview(size_t limit) const {
+JobTable::Overview JobTable::ReadOverview(size_t limit, bool with_trends) const {
   Overview overview;
   overview.count = Count();
   MutexLock lock(mutex_);
@@ -85,10 +102,11 @@ JobTable::Overview JobTable::ReadOverview(size_t limit) const {
     overview.queued.push_back(Brief(status(*at)));
   for (auto at = active_.rbegin(); at != active_.rend() && overview.active.size() < limit; ++at) {
     overview.active.push_back(Brief(status(*at)));
+    if (!with_trends) continue;
     Overview::Trend& trend = overview.trends[overview.active.back().id()];
     const std::vector<v1::StepPoint>& steps = jobs_.at(*at)->progress.points();
     trend.rate = RateOf(steps);
-    for (const CurvePoint& point : Thin(steps, kLossesShown)) trend.losses.push_back(point.loss);
+    trend.losses = LossTrend(steps);
   }
   for (auto at = finished_.rbegin(); at != finished_.rend() && overview.finished.size() < limit; ++at)
     overview.finished.push_back(Brief(status(at->second)));
@@ -102,7 +120,7 @@ absl::StatusOr<JobTable::View> JobTable::ReadView(const std::string& id, size_t 
   const std::vector<v1::StepPoint>& steps = job->progress.points();
   return View{.status = job->record.status(),
               .events = {job->record.events().begin(), job->record.events().end()},
-              .curve = Thin(steps, points),
+              .curve = Thin(steps, points, kPageLooks),
               .steps_known = static_cast<int>(steps.size()),
               .rate = RateOf(steps),
               .history = job->progress.history()};

@@ -1,7 +1,8 @@
 #pragma once
 
-// One trace of a job under way: what its ranks send of their timelines, until enough steps are whole, on its way to the client
-// that asked. The client's call owns it; the controller fills it as long as it is there. Thread-safe.
+// One trace of a job under way: what its ranks send of their timelines, until enough steps are whole, on its
+// way to the client that asked. The client's call owns it; the controller fills it as long as it is there.
+// Thread-safe.
 
 #include <deque>
 #include <optional>
@@ -14,8 +15,6 @@
 #include "server/change_hub.h"
 
 namespace metp {
-
-inline constexpr int kMostTracedSteps = 16;
 
 class TraceSession {
  public:
@@ -54,8 +53,8 @@ class TraceSession {
   Mutex mutex_;
   std::optional<CommonSteps> whole_ METP_GUARDED_BY(mutex_);
   int ranks_ METP_GUARDED_BY(mutex_) = 0;
-  int expected_ METP_GUARDED_BY(mutex_) =
-      0;  // whole steps of each rank, when it has sent all that it was told to
+  // Whole steps of each rank, when it has sent all that it was told to.
+  int expected_ METP_GUARDED_BY(mutex_) = 0;
   std::deque<v1::TracePart> parts_ METP_GUARDED_BY(mutex_);
   size_t bytes_ METP_GUARDED_BY(mutex_) = 0;  // of these
   std::optional<absl::Status> end_ METP_GUARDED_BY(mutex_);

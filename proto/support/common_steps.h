@@ -13,6 +13,8 @@ namespace metp {
 
 /// Ranks of a job are told to trace at different times, and stand a step apart: each traces so many more than it is told to.
 inline constexpr int kMoreTracedSteps = 3;
+/// That a client may ask for.
+inline constexpr int kMostTracedSteps = 16;
 
 class CommonSteps {
  public:
@@ -50,7 +52,7 @@ class CommonSteps {
   };
   std::vector<Rank> ranks_;
   std::map<int, int> have_;  // ranks, by step
-  const int steps_;
+  int steps_;
 };
 
 }  // namespace metp

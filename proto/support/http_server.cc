@@ -7,6 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace metp {
+namespace {
+
+const char* Reason(int code) { return code == 200 ? "OK" : code == 404 ? "Not Found" : "Error"; }
+
+}  // namespace
 
 class HttpServer::Impl : public CivetHandler {
  public:
@@ -31,7 +36,7 @@ class HttpServer::Impl : public CivetHandler {
     const Handler* page = Find(request.path);
     const HttpPage answer = page != nullptr ? (*page)(request) : HttpPage{.code = 404, .body = "not found\n"};
     std::string head = absl::StrCat(
-        "HTTP/1.1 ", answer.code, answer.code == 200 ? " OK" : " Error", "\r\nContent-Type: ", answer.type,
+        "HTTP/1.1 ", answer.code, " ", Reason(answer.code), "\r\nContent-Type: ", answer.type,
         "\r\nContent-Length: ", answer.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n");
     for (const auto& [name, value] : answer.headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
     head += "\r\n";
@@ -62,8 +67,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     return absl::InvalidArgumentError(absl::StrCat("HTTP address: found '", listen, "', expected HOST:PORT"));
   }
   std::unique_ptr<HttpServer> server(new HttpServer());
-  const std::vector<std::string> options = {"listening_ports",          listen, "num_threads", "2",
-                                            "enable_directory_listing", "no"};
+  // A connection that says nothing holds a thread until its time is up: there are some to spare, and the time is short.
+  const std::vector<std::string> options = {
+      "listening_ports",          listen, "num_threads", "16", "request_timeout_ms", "5000",
+      "enable_directory_listing", "no"};
   try {
     server->impl_ = std::make_unique<Impl>(options, std::move(pages));
     server->address_ = absl::StrCat(listen.substr(0, colon), ":", server->impl_->port());
@@ -72,6 +79,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
                                                ": the port is in use, or the host is not this machine"));
   }
   return server;
+}
+
+std::string AnnouncedAddress(const std::string& listening, const std::string& host) {
+  const size_t colon = listening.rfind(':');
+  const std::string bound = listening.substr(0, colon);
+  if (bound != "0.0.0.0" && bound != "[::]") return listening;
+  const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+  return absl::StrCat(bare_ipv6 ? "[" : "", host, bare_ipv6 ? "]" : "", listening.substr(colon));
 }
 
 }  // namespace metp

@@ -14,6 +14,8 @@ namespace metp {
 namespace {
 
 constexpr size_t kRowsShown = 12;  // of a chart's table
+// A page is read anew every few seconds: what it draws is bounded, however long the job and however many its passes.
+constexpr size_t kAreaPoints = 200, kMultiplePoints = 100, kMultipleHits = 30;
 
 std::string BytesLabel(double bytes) { return Bytes(bytes); }
 std::string Rate(double tokens) { return Grouped(std::llround(tokens)); }
@@ -130,18 +132,22 @@ std::string MemorySection(const JobTable::View& job, int64_t capacity) {
               .title = "Peak memory of the fullest rank by category, over steps",
               .format = BytesLabel,
               .bytes = true};
-  for (const JobHistory::Point& point : points) chart.steps.push_back(point.last_step);
+  const JobHistory drawn = Thinned(job.history, kAreaPoints);
+  for (const JobHistory::Point& point : drawn.points()) chart.steps.push_back(point.last_step);
+  const std::vector<MemoryOver> drawn_categories = MemoryOverSteps(drawn);  // the same, in the same order
   std::vector<Series> areas;
   std::string legend = "<ul class=\"legend\">";
   HtmlTable table("Memory of the fullest rank by category",
                   {{"Category"}, {"At its peak", true}, {"At the end of a step", true}, {"Plan", true}});
   const v1::Prediction& plan = job.status.prediction();
   double peak = 0, held = 0;
-  for (const MemoryOver& category : MemoryOverSteps(job.history)) {
+  const std::vector<MemoryOver> categories = MemoryOverSteps(job.history);
+  for (size_t i = 0; i < categories.size(); ++i) {
+    const MemoryOver& category = categories[i];
     peak += category.peak.back();
     held += category.current.back();
     if (*std::max_element(category.peak.begin(), category.peak.end()) <= 0) continue;
-    areas.push_back({category.name, category.color, category.peak});
+    areas.push_back({category.name, category.color, drawn_categories[i].peak});
     absl::StrAppend(&legend, "<li>", Swatch(category.color), Escape(category.name), " <span>",
                     Bytes(category.peak.back()), "</span></li>");
     const auto planned = plan.peak_bytes_by_category().find(category.name);
@@ -194,9 +200,13 @@ std::string OverlapSection(const JobTable::View& job) {
     html = Empty("One rank to a ring: nothing is communicated.");
   }
   std::vector<double> steps;
-  for (const JobHistory::Point& point : job.history.points()) steps.push_back(point.last_step);
+  const JobHistory drawn = Thinned(job.history, kMultiplePoints);
+  for (const JobHistory::Point& point : drawn.points()) steps.push_back(point.last_step);
+  const std::vector<PassOver> drawn_passes = PassesOverSteps(drawn);  // the same, in the same order
   std::string multiples;
-  for (const PassOver& pass : PassesOverSteps(job.history)) {
+  const std::vector<PassOver> passes = PassesOverSteps(job.history);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const PassOver& pass = passes[i];
     if (!pass.communicates) continue;
     const Chart chart{
         .id = "c-pass-" + pass.name,
@@ -206,10 +216,11 @@ std::string OverlapSection(const JobTable::View& job) {
         .format = Percent,
         .top = 1,
         .width = 200,
-        .height = 58};
+        .height = 58,
+        .hits = kMultipleHits};
     absl::StrAppend(&multiples, "<div class=\"multiple\"><p><span>", Escape(PassLabel(pass.name)),
                     "</span><b>", absl::StrFormat("%.0f %%", 100 * pass.recent), "</b></p>",
-                    SmallChart(chart, {"hidden", "--s0", pass.hidden}), "</div>\n");
+                    SmallChart(chart, {"hidden", "--s0", drawn_passes[i].hidden}), "</div>\n");
   }
   if (!multiples.empty()) {
     absl::StrAppend(&html, "<div class=\"multiples\">", multiples, "</div>", SinceNote(job));

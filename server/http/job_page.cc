@@ -16,7 +16,7 @@
 namespace metp {
 namespace {
 
-constexpr size_t kCurvePoints = 400;
+constexpr size_t kCurvePoints = 200;
 constexpr int kRanksShown = 64;
 constexpr size_t kEventsShown = 40;
 

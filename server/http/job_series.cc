@@ -84,6 +84,11 @@ std::string PassLabel(std::string name) {
   return name;
 }
 
+JobHistory Thinned(JobHistory history, size_t limit) {
+  while (history.points().size() > std::max<size_t>(limit, 1)) history.Halve();
+  return history;
+}
+
 std::vector<MemoryOver> MemoryOverSteps(const JobHistory& history) {
   std::vector<MemoryOver> categories;
   for (const size_t at : Order(history.categories(), CategoryPlace)) {

@@ -14,6 +14,8 @@ struct MemoryOver {
   std::string name, color;
   std::vector<double> peak, current;  // bytes, by point
 };
+/// Neighbouring points merged until there are `limit` at most.
+JobHistory Thinned(JobHistory history, size_t limit);
 std::vector<MemoryOver> MemoryOverSteps(const JobHistory& history);
 
 struct PassOver {

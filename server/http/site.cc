@@ -64,14 +64,17 @@ std::map<std::string, HttpServer::Handler> SitePages(const Site& site) {
   pages["/"] = [context, text](const HttpRequest& request) {
     return WantsHtml(request) ? Html(StatusPage(context(request))) : text(request);
   };
+  pages["/jobs"] = pages["/"];
   pages["/status.txt"] = text;
   pages["/jobs/"] = [site, context](const HttpRequest& request) {
-    const std::string id = request.path.substr(request.path.rfind('/') + 1);
+    const std::string reference = request.path.substr(request.path.rfind('/') + 1);
+    const absl::StatusOr<std::string> found = site.jobs.Find(reference);
+    const std::string id = found.value_or(reference);
     if (WantsHtml(request)) {
       const absl::StatusOr<std::string> page = JobPage(context(request), id);
       return page.ok() ? Html(*page) : Html(NoJobPage(context(request), id), 404);
     }
-    const absl::StatusOr<std::string> page = JobText(site.jobs, id);
+    const absl::StatusOr<std::string> page = found.ok() ? JobText(site.jobs, id) : found.status();
     return page.ok() ? HttpPage{.body = *page}
                      : HttpPage{.code = 404, .body = std::string(page.status().message()) + "\n"};
   };

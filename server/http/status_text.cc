@@ -40,7 +40,7 @@ std::string StatusText(const JobTable& jobs, const Registry& workers) {
         worker.job().empty() ? std::string("-") : absl::StrCat(worker.job(), " rank ", worker.rank()));
   }
   AddMore(page, static_cast<int>(all.size()), kWorkersShown);
-  JobTable::Overview overview = jobs.ReadOverview(kJobsShown);
+  const JobTable::Overview overview = jobs.ReadOverview(kJobsShown, /*with_trends=*/false);
   absl::StrAppendFormat(&page, "\n%-30s %-10s %5s %15s %10s  %s\n", "JOB", "STATE", "RANKS", "STEP", "LOSS",
                         "REASON");
   for (const auto* list : {&overview.active, &overview.queued, &overview.finished}) {

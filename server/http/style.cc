@@ -1,4 +1,4 @@
-// The style sheet of the status pages. Text has a contrast of 4.5 at least, marks of 3 (tests/server/http/html_test.cc
+// The style sheet of the status pages. Text has a contrast of 4.5 at least, marks of 3 (tests/server/http/charts_test.cc
 // computes them). The colours of series are those of Okabe and Ito, darker on white.
 
 #include "server/http/html.h"

@@ -13,8 +13,9 @@ namespace metp {
 namespace {
 
 constexpr double kLeft = 64, kRight = 10, kTop = 12, kBottom = 24;  // margins of a chart with axes
-constexpr size_t kHits = 120;                                       // places that answer the pointer
 constexpr double kReferenceReach = 2.5;
+constexpr int kMostTicks = 64;
+constexpr double kLargest = 1e300;  // of an axis: twice it and more is finite, too
 
 /// Where values lie in the drawing.
 struct Scale {
@@ -23,8 +24,13 @@ struct Scale {
   double X(double x) const {
     return x1 > x0 ? left + (x - x0) / (x1 - x0) * (right - left) : (left + right) / 2;
   }
-  double Y(double y) const { return y1 > y0 ? bottom - (y - y0) / (y1 - y0) * (bottom - top) : bottom; }
+  double Y(double y) const {  // halves, since a difference may be too large for a double
+    return y1 > y0 ? bottom - (y / 2 - y0 / 2) / (y1 / 2 - y0 / 2) * (bottom - top) : bottom;
+  }
 };
+
+/// Too close for an axis between them: a double has no steps there that add up.
+bool Same(double low, double high) { return high - low <= 1e-9 * std::max(std::fabs(low), std::fabs(high)); }
 
 std::string Open(const Chart& chart, const std::string& style) {
   return absl::StrCat("<svg class=\"", style, "\" viewBox=\"0 0 ", chart.width, " ", chart.height,
@@ -96,7 +102,7 @@ std::string Axes(const Chart& chart, const Scale& scale) {
 std::string Hits(const Chart& chart, const Scale& scale, const std::vector<Series>& series) {
   std::string svg;
   const size_t n = chart.steps.size();
-  const size_t stride = std::max<size_t>(1, (n + kHits - 1) / kHits);
+  const size_t stride = std::max<size_t>(1, (n + chart.hits - 1) / std::max<size_t>(chart.hits, 1));
   for (size_t i = 0; i < n; i += stride) {
     const double from =
         i == 0 ? scale.left : (scale.X(chart.steps[i - stride]) + scale.X(chart.steps[i])) / 2;
@@ -120,7 +126,8 @@ Scale MakeScale(const Chart& chart, double low, double high) {
   if (!(low <= high)) low = 0, high = 1;  // nothing finite
   if (chart.from_zero) low = std::min(low, 0.0);
   if (chart.top.has_value()) high = *chart.top;
-  if (low == high) low -= std::fabs(low) * 0.05 + 1e-9, high += std::fabs(high) * 0.05 + 1e-9;
+  low = std::clamp(low, -kLargest, kLargest), high = std::clamp(high, -kLargest, kLargest);
+  if (Same(low, high)) low -= std::fabs(low) * 0.05 + 1e-9, high += std::fabs(high) * 0.05 + 1e-9;
   if (!chart.top.has_value() && !chart.from_zero) {
     const std::vector<double> ticks = Ticks(low, high, 5, chart.bytes);
     low = std::min(low, ticks.front());
@@ -134,7 +141,7 @@ Scale MakeScale(const Chart& chart, double low, double high) {
 std::string References(const Chart& chart, const Scale& scale) {
   std::string svg;
   for (const Reference& reference : chart.references) {
-    if (reference.value < scale.y0 || reference.value > scale.y1) continue;
+    if (!(reference.value >= scale.y0 && reference.value <= scale.y1)) continue;
     const double y = scale.Y(reference.value);
     svg += Line(scale.left, y, scale.right, y, "ref");
     svg += Label(scale.right - 2, y < scale.top + 14 ? y + 13 : y - 4, "end", reference.name, "halo");
@@ -164,6 +171,8 @@ double StackTop(const std::vector<Series>& areas) {
 }  // namespace
 
 std::vector<double> Ticks(double low, double high, int count, bool bytes) {
+  if (!std::isfinite(low) || !std::isfinite(high)) return {0};
+  if (Same(low, high)) return {low};
   double unit = 1;
   while (bytes && high / unit >= 1024) unit *= 1024;
   const double rough = (high - low) / unit / std::max(count, 1);
@@ -171,8 +180,10 @@ std::vector<double> Ticks(double low, double high, int count, bool bytes) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double part = rough / power;
   const double step = (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10) * power * unit;
+  const double first = std::floor(low / step), last = std::ceil(high / step);
+  if (!std::isfinite(first) || !std::isfinite(last)) return {low};
   std::vector<double> ticks;
-  for (double at = std::floor(low / step); at <= std::ceil(high / step); ++at) ticks.push_back(at * step);
+  for (int i = 0; i < kMostTicks && first + i <= last; ++i) ticks.push_back((first + i) * step);
   return ticks;
 }
 
@@ -271,7 +282,10 @@ std::string Sparkline(const std::vector<double>& values, const std::string& titl
 std::string BarChart(const Chart& chart, const std::vector<BarPair>& rows) {
   constexpr double kNames = 150, kValues = 92, kRow = 34;
   double high = 0;
-  for (const BarPair& row : rows) high = std::max({high, row.planned.value_or(0), row.measured.value_or(0)});
+  for (const BarPair& row : rows) {
+    for (const double value : {row.planned.value_or(0), row.measured.value_or(0)})
+      high = std::max(high, std::isfinite(value) ? value : 0);
+  }
   Chart drawn = chart;
   drawn.height = static_cast<int>(kRow * static_cast<double>(rows.size())) + 4;
   const double room = chart.width - kNames - kValues;
@@ -279,7 +293,8 @@ std::string BarChart(const Chart& chart, const std::vector<BarPair>& rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const double y = 4 + kRow * static_cast<double>(i);
     svg += Label(kNames - 10, y + 17, "end", rows[i].name, "v");
-    const auto bar = [&](const std::optional<double>& value, double at, const std::string& style) {
+    const auto bar = [&](std::optional<double> value, double at, const std::string& style) {
+      if (value.has_value() && !std::isfinite(*value)) value.reset();
       const double width = high > 0 && value.has_value() ? std::max(room * *value / high, 1.5) : 0;
       if (value.has_value()) {
         absl::StrAppendFormat(&svg, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"10\" rx=\"2\" %s/>",

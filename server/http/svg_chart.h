@@ -32,6 +32,7 @@ struct Chart {
   bool from_zero = true;                         // the axis begins there; otherwise near the smallest value
   std::optional<double> top = {};                // of the axis; otherwise near the largest value
   int width = 620, height = 230;
+  size_t hits = 120;  // places that answer the pointer, at most
   std::vector<Reference> references = {};
 };
 
@@ -55,7 +56,8 @@ struct BarPair {
 /// Two bars for each row, the planned one hollow.
 std::string BarChart(const Chart& chart, const std::vector<BarPair>& rows);
 
-/// Round numbers that cover low to high, some `count` of them. `bytes`: round in the unit that Bytes() would use.
+/// Round numbers that cover low to high, some `count` of them, 64 at most; only `low` where they are as good as the same.
+/// `bytes`: round in the unit that Bytes() would use.
 std::vector<double> Ticks(double low, double high, int count, bool bytes = false);
 
 }  // namespace metp

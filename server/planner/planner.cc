@@ -62,6 +62,10 @@ Cost LeastCost(const v1::JobSpec& job, const v1::Plan& plan, const v1::DevicePro
   return least;
 }
 
+// Of a GPU whose profile is not known: contexts, libraries and fragments; what the backend takes at its start.
+constexpr int64_t kGpuReservedBytes = 2'500'000'000;
+constexpr int64_t kGpuWorkspaceBytes = int64_t{40} << 20;
+
 /// The plan's device, of which only the memory is known: good for counting bytes, not for seconds.
 v1::DeviceProfile DeviceWith(int64_t memory_bytes, const v1::Plan& plan) {
   v1::DeviceProfile profile;
@@ -69,9 +73,10 @@ v1::DeviceProfile DeviceWith(int64_t memory_bytes, const v1::Plan& plan) {
                             ? v1::DeviceProfile::PRECISION_BF16
                             : v1::DeviceProfile::PRECISION_FP32);
   profile.set_one_memory(plan.device() != v1::JobSpec::DEVICE_GPU);
+  const bool gpu = plan.device() == v1::JobSpec::DEVICE_GPU;
   profile.set_memory_bytes(memory_bytes);
-  profile.set_reserved_bytes(0);
-  profile.set_workspace_bytes(0);
+  profile.set_reserved_bytes(gpu ? std::min(kGpuReservedBytes, memory_bytes / 16) : 0);
+  profile.set_workspace_bytes(gpu ? kGpuWorkspaceBytes : 0);
   profile.set_bytes_per_second(1);
   for (v1::KernelRate* rate :
        {profile.mutable_gemm(), profile.mutable_attention_forward(), profile.mutable_attention_backward()})

@@ -96,6 +96,7 @@ class Round {
             const std::string& folder, std::optional<double> seconds);
   std::string Obstacle(const WaitingJob& job, WaitCause& cause);
   const WaitingJob* HeadThatLacks(const WaitingJob& job, const Quota& quota) const;
+  int64_t HeadsNeed(const std::string& quota) const;
   std::string Reserve(const WaitingJob& job);
   bool Passes(const WaitingJob& job);
   void Start(const WaitingJob& job);
@@ -165,9 +166,18 @@ const WaitingJob* Round::HeadThatLacks(const WaitingJob& job, const Quota& quota
   for (size_t pool = 0; pool < rests_.size(); ++pool) {
     const std::optional<Reservation>& head = rests_[pool].head;
     if (pool == static_cast<size_t>(job.pool) || !head || head->job->quota != job.quota) continue;
-    if (quota.held + Needs(*head->job) + Needs(job) > quota.limit) return head->job;
+    if (quota.held + HeadsNeed(job.quota) + Needs(job) > quota.limit) return head->job;
   }
   return nullptr;
+}
+
+/// Of the namespace's quota, all pools together.
+int64_t Round::HeadsNeed(const std::string& quota) const {
+  int64_t needs = 0;
+  for (const Rest& rest : rests_) {
+    if (rest.head && rest.head->job->quota == quota) needs += Needs(*rest.head->job);
+  }
+  return needs;
 }
 
 /// Makes the job its pool's head: from here on a job of the pool starts only if it passes it. Returns why the head waits.
@@ -198,7 +208,7 @@ bool Round::Passes(const WaitingJob& job) {
   if (needs > rest.free() || !head.at) return false;
   // The head must not wait for its quota when its workers are there.
   const Quota* const quota = job.quota == head.job->quota ? QuotaOf(job.quota) : nullptr;
-  if (quota != nullptr && quota->held + Needs(*head.job) + needs > quota->limit) return false;
+  if (quota != nullptr && quota->held + HeadsNeed(job.quota) + needs > quota->limit) return false;
   if (job.seconds && *job.seconds <= *head.at) return true;
   if (needs > head.extra) return false;
   head.extra -= needs;

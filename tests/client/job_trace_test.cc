@@ -63,6 +63,28 @@ TEST(JobTrace, KeepsTheFirstStepsThatAllRanksHave) {
                 ::testing::UnorderedElementsAre("step 12", "step 13", "mlp_forward", "mlp_forward"));
 }
 
+TEST(JobTrace, TakesTheRanksThatSentStepsWhereTheJobWasStartedAgainMeanwhile) {
+  JobTrace fewer(Job(3), 2), more(Job(1), 1), same(Job(1), 1);
+  for (const int step : {3, 4}) {
+    for (const int rank : {0, 1}) fewer.Add(Step(rank, step));
+  }
+  EXPECT_FALSE(fewer.complete());
+  EXPECT_EQ(fewer.End(), "job  was started again meanwhile: 2 ranks have sent steps, expected 3");
+  ASSERT_TRUE(fewer.complete());
+  EXPECT_EQ(fewer.Summary(), "steps 3 and 4 of 2 ranks, 8 spans");
+  EXPECT_THAT(fewer.ToChromeTrace(), ::testing::AllOf(::testing::HasSubstr("\"rank 1\""),
+                                                      ::testing::Not(::testing::HasSubstr("rank 2")),
+                                                      ::testing::Not(::testing::HasSubstr("worker"))));
+  more.Add(Step(0, 3));
+  more.Add(Step(1, 4));
+  EXPECT_NE(more.End(), "");
+  EXPECT_FALSE(more.complete());  // rank 1 began later
+  more.Add(Step(0, 4));
+  EXPECT_EQ(more.Summary(), "step 4 of 2 ranks, 4 spans");
+  same.Add(Step(0, 3));
+  EXPECT_EQ(same.End(), "");
+}
+
 TEST(JobTrace, CountsInWords) {
   JobTrace one(Job(1), 1), three(Job(1), 3);
   for (const int step : {7, 8, 9}) {

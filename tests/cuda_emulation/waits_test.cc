@@ -1,5 +1,6 @@
-// Every wait of one stream for another is needed: work in which any single one is left out has a fault. Which waits others
-// make superfluous is said for each.
+// Every wait of one stream for another that rank 0 makes in a ring's hops, a sum and a training step is needed: work in which any
+// single one is left out has a fault. Which waits others make superfluous is said for each. Not looked at: waits while a
+// communicator is made or cancelled, loopback, rings across.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -95,6 +95,20 @@ TEST_F(CudaCluster, TracesARankOnAGpuInTheHostsTime) {
   EXPECT_EQ(watch->Wait().code, 4);
 }
 
+TEST_F(CudaCluster, AWorkerWhoseGpuIsLostLeaves) {
+  Cluster cluster(WithOneGpu(1));
+  gpus_.gpus[0].error = 15;
+  gpus_.Write();
+  const std::string file = WriteJob(cluster.folder(), 1);
+  EXPECT_EQ(cluster.Ctl({"submit", "-f", file, "--set", "parallel.degree=1"}).code, 0);
+  const Subprocess::Exit exit = cluster.worker(0).Wait();
+  EXPECT_EQ(exit.code, 1);
+  EXPECT_THAT(exit.error,
+              HasSubstr("its GPU does not answer: nvmlDeviceGetMemoryInfo_v2: GPU is lost; it has "
+                        "to be reset"));
+  EXPECT_EQ(cluster.JobField("small", "state"), "QUEUED");  // it waits for another
+}
+
 TEST_F(CudaCluster, SaysThatTheModuleForGpusIsMissing) {
   setenv("METP_CUDA_MODULE", "/nowhere/metp-cuda.so", 1);
   Cluster cluster(WithOneGpu(1));

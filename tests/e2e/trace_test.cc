@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -114,6 +115,24 @@ TEST(Trace, ShowsEveryRankAndPassOnOneTimeAxis) {
   EXPECT_EQ(watch->Wait().code, 4);
 }
 
+TEST(Trace, LeavesNothingBesideItsFileWhenInterrupted) {
+  Cluster cluster({.workers = 1, .rank_program = "metp-fake-rank"});
+  const std::string file = cluster.folder() + "/trace.json";
+  const auto watch = cluster.StartCtl(
+      {"submit", "-f", cluster.ScriptedJob("idle", 1, "all: steps 1\nall: hang\n"), "--watch"});
+  ASSERT_NE(watch->ReadUntil("step 1/"), "");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const auto waiting = cluster.StartCtl({"trace", "idle", "-o", file});
+    AwaitFile(file + "." + std::to_string(waiting->pid()) + ".part");
+    waiting->Signal(signal);
+    EXPECT_EQ(waiting->Wait().code, 130);
+    for (const auto& entry : std::filesystem::directory_iterator(cluster.folder()))
+      EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("trace.json")));
+  }
+  cluster.Ctl({"cancel", "idle"});
+  EXPECT_EQ(watch->Wait().code, 4);
+}
+
 TEST(Trace, LeavesNoFileWhereThereIsNone) {
   Cluster cluster({.workers = 2, .rank_program = "metp-fake-rank"});
   const std::string traces = cluster.folder() + "/traces", end = cluster.folder() + "/end";
@@ -132,7 +151,7 @@ TEST(Trace, LeavesNoFileWhereThereIsNone) {
   ASSERT_NE(watch->ReadUntil("step 1/"), "");
   // Rank 1 is of an older worker, as it were: it does not answer.
   const Subprocess::Exit late = trace({"--timeout", "1"});
-  EXPECT_EQ(late.code, 3);
+  EXPECT_EQ(late.code, 5);
   EXPECT_THAT(late.error,
               AllOf(HasSubstr("no whole trace within 1 s (--timeout): nothing came of rank 1 on cpu-1"),
                     ::testing::Not(HasSubstr("rank 0"))));
@@ -141,15 +160,22 @@ TEST(Trace, LeavesNoFileWhereThereIsNone) {
   const Subprocess::Exit nowhere = cluster.Ctl({"trace", "half", "-o", cluster.folder() + "/no/trace.json"});
   EXPECT_EQ(nowhere.code, 7);
   EXPECT_THAT(nowhere.error, HasSubstr("/no: No such file or directory"));
+  for (const std::string& path : {cluster.folder(), file + "/", file + std::string(240, 'x')})
+    EXPECT_EQ(cluster.Ctl({"trace", "half", "-o", path}).code, 7) << path;
 
   const auto waiting = cluster.StartCtl({"trace", "half", "-o", file});
   while (cluster.Ctl({"logs", "half"}).out != "[0] traces\n[0] traces\n") {
   }
+  const auto beside = [&] {
+    return std::filesystem::exists(file + "." + std::to_string(waiting->pid()) + ".part");
+  };
+  EXPECT_TRUE(beside());
   std::ofstream(end).flush();
   const Subprocess::Exit ended = waiting->Wait();
   EXPECT_EQ(ended.code, 5);
   EXPECT_THAT(ended.error, HasSubstr("half-1/1 has ended before its ranks had sent 2 whole steps"));
   EXPECT_EQ(watch->Wait().code, 1);
+  EXPECT_FALSE(beside());
   const Subprocess::Exit over = trace({});
   EXPECT_EQ(over.code, 5);
   EXPECT_THAT(over.error, HasSubstr("found FAILED, expected RUNNING"));

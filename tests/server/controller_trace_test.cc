@@ -7,6 +7,7 @@ namespace metp {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -140,6 +141,38 @@ TEST_F(TraceTest, PartsOfNoTraceAreTakenAndForgotten) {
   auto session = Trace(id);
   session.reset();
   Traced(workers[0], id, 0, 4, 5);
+}
+
+TEST_F(TraceTest, StopsRanksThatTraceForNobody) {
+  auto workers = Workers(2);
+  const std::string id = Running(workers);
+  const auto orders = [&](int rank) {
+    std::vector<int> steps;
+    for (const v1::ToWorker& message : Got(workers[rank], v1::ToWorker::kTrace)) {
+      EXPECT_EQ(message.trace().attempt(), id + "/1");
+      EXPECT_EQ(message.trace().rank(), rank);
+      steps.push_back(message.trace().order().steps());
+    }
+    workers[rank].link->Take();
+    return steps;
+  };
+  auto session = Trace(id);
+  EXPECT_THAT(orders(0), ElementsAre(2));
+  EXPECT_THAT(orders(1), ElementsAre(2));
+  session.reset();  // its client has gone, or waits no longer
+  Traced(workers[0], id, 0, 1, 1);
+  EXPECT_THAT(orders(0), ElementsAre(0));
+  EXPECT_THAT(orders(1), ElementsAre(0));
+  Traced(workers[1], id, 1, 1, 1);  // had not heard
+  EXPECT_THAT(orders(0), IsEmpty());
+  EXPECT_THAT(orders(1), ElementsAre(0));
+
+  session = Trace(id, 1);
+  EXPECT_THAT(orders(0), ElementsAre(1));
+  EXPECT_THAT(orders(1), ElementsAre(1));
+  for (int rank = 0; rank < 2; ++rank) Traced(workers[rank], id, rank, 2, 2);
+  EXPECT_EQ(All(*session).second, absl::OkStatus());
+  for (int rank = 0; rank < 2; ++rank) EXPECT_THAT(orders(rank), ElementsAre(0));  // it has all that it wants
 }
 
 TEST_F(TraceTest, ComesInChunksOfTheAskedSize) {

@@ -328,6 +328,21 @@ const Row kRows[] = {
      {{"n", 2}},
      0,
      2},
+    {"who passes leaves the quota that the heads of both pools need",
+     {{.id = "x", .degree = 2, .quota = "n"},
+      {.id = "y", .degree = 2, .quota = "n", .pool = Pool::kGpu},
+      {.id = "z", .quota = "n", .seconds = 1}},
+     {"a", "gpu-0"},
+     2,
+     {},
+     {{"x", "needs 2 CPU workers, 1 of 2 is free, expected in about 20 s"},
+      {"y", "needs 2 GPU workers, 1 of 2 is free, expected in about 20 s"},
+      {"z", "waits behind job y, for namespace n's quota"}},
+     {{.id = "r", .workers = 1, .seconds_left = 20},
+      {.id = "s", .workers = 1, .seconds_left = 20, .pool = Pool::kGpu}},
+     {{"n", 4}},
+     0,
+     2},
 };
 
 TEST(Policy, DecidesAsTheTableSays) {

@@ -149,7 +149,7 @@ class FakeRank {
 
   /// On the link's thread.
   void Trace(int steps) {
-    std::cout << "traces" << std::endl;
+    std::cout << (steps > 0 ? "traces" : "traces no more") << std::endl;
     for (int i = 0; i < steps; ++i) {
       v1::FromRank message;
       message.mutable_trace()->set_step(++traced_);

@@ -66,6 +66,8 @@ class Backend {
   virtual double TimeOf(const Event& event) const { return event.seconds; }
   /// Blocks the calling thread until everything issued so far is done.
   virtual void Synchronize() = 0;
+  /// What is issued from here on belongs to `pass`, for profilers.
+  virtual void Name(std::string_view pass) {}
 
   // Elementwise, any of the float types, shapes equal.
   virtual void Fill(const Matrix& x, float value) = 0;

@@ -58,6 +58,7 @@ absl::Status Daemon::Start() {
   };
   session_ = std::make_unique<Session>(config_, clock_, outbox_, std::move(callbacks));
   supervisor_ = std::make_unique<Supervisor>(config_, clock_, outbox_, metrics_, gpu_.get());
+  supervisor_->OnGpuLost(events_.on_gpu_lost);
   session_->Start();
   return absl::OkStatus();
 }

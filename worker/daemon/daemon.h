@@ -27,6 +27,8 @@ class Daemon {
   struct Events {
     std::function<void()> on_welcome;
     std::function<void(const std::string&)> on_trouble;
+    /// The GPU does not answer: nothing runs here any more, and the worker had better leave. Perhaps repeatedly.
+    std::function<void(const std::string&)> on_gpu_lost = [](const std::string&) {};
   };
   /// `gpu`: that of `device`, or null. `profile` as ProfileOfThisWorker gave it.
   Daemon(WorkerConfig config, const Clock& clock, const Device& device, std::unique_ptr<GpuWatch> gpu,
@@ -38,7 +40,9 @@ class Daemon {
   /// Stops the ranks, tells the coordinator, leaves.
   void Leave();
 
-  std::string metrics_url() const { return "http://" + http_->address() + "/metrics"; }
+  std::string metrics_url() const {
+    return "http://" + AnnouncedAddress(http_->address(), config_.address) + "/metrics";
+  }
 
  private:
   v1::WorkerHello Hello() const;

@@ -13,6 +13,7 @@ namespace metp {
 namespace {
 
 constexpr size_t kMostNamed = 8;  // different Xids in one sentence
+constexpr int kMostTakes = 16;
 
 std::optional<int64_t> MemoryErrors(const Gpu& gpu) {
   const absl::StatusOr<int64_t> errors = gpu.UncorrectedErrors();
@@ -44,7 +45,8 @@ std::vector<int> GpuWatch::TakeXids(std::chrono::milliseconds wait) {
 }
 
 void GpuWatch::RankStarts() {
-  while (!TakeXids(std::chrono::milliseconds(0)).empty()) {
+  // A device may report the same without end.
+  for (int i = 0; i < kMostTakes && !TakeXids(std::chrono::milliseconds(0)).empty(); ++i) {
   }
   memory_errors_ = MemoryErrors(taken_.gpu);
 }

@@ -154,7 +154,12 @@ absl::StatusOr<std::optional<v1::DeviceProfile>> ProfileOfThisWorker(const Worke
                                                                      const std::function<bool()>& cancelled,
                                                                      const NotKept& not_kept) {
   if (config.profile == "none") return std::nullopt;
-  if (config.profile != "measure") return LoadProfile(config.profile);
+  if (config.profile != "measure") {
+    METP_ASSIGN_OR_RETURN(v1::DeviceProfile profile, LoadProfile(config.profile));
+    // Whatever it was made for: a plan in bf16 does not run on a CPU.
+    if (device.gpu.empty()) profile.set_precision(v1::DeviceProfile::PRECISION_FP32);
+    return profile;
+  }
   std::error_code error;
   std::filesystem::create_directories(config.profile_cache, error);
   const std::string path = CacheFile(config, device);

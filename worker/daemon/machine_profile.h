@@ -13,7 +13,7 @@
 
 namespace metp {
 
-/// As config.profile says. "measure": what the cache has, or else what `metp-rank probe` measures, which then goes into
+/// As config.profile says, of a worker on the CPU in fp32. "measure": what the cache has, or else what `metp-rank probe` measures, which then goes into
 /// the cache; workers that start together on one machine measure once, the others wait. nullopt: "none". Cancelled:
 /// `cancelled`, asked several times a second, said so. DeadlineExceeded: it took longer than config.profile_timeout.
 /// Workers with GPUs of one product share a cached profile, beside that of workers on the CPU.

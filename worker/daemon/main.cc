@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -64,6 +65,12 @@ class Voice {
     std::fprintf(stderr, "metp-worker %s: no session with %s: %s; trying again\n", config_.name.c_str(),
                  config_.coordinator.c_str(), why.c_str());
   }
+  void GpuLost(const std::string& why) {
+    std::fprintf(
+        stderr,
+        "metp-worker %s: its GPU does not answer: %s; it has to be reset, and this worker started again\n",
+        config_.name.c_str(), why.c_str());
+  }
   void Leaving(const char* signal) {
     MutexLock lock(mutex_);
     leaving_ = true;
@@ -118,10 +125,16 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
     voice.NotMeasured(profile.status());
     profile = std::nullopt;
   }
-  std::string metrics_url;  // known before the first welcome
+  std::atomic<bool> lost = false;
   Daemon daemon(config, clock, device, std::move(gpu), *std::move(profile),
                 {.on_welcome = [&] { voice.Welcome(daemon.metrics_url()); },
-                 .on_trouble = [&](const std::string& why) { voice.Trouble(why); }});
+                 .on_trouble = [&](const std::string& why) { voice.Trouble(why); },
+                 .on_gpu_lost =
+                     [&](const std::string& why) {
+                       if (lost.exchange(true)) return;
+                       voice.GpuLost(why);
+                       kill(getpid(), SIGTERM);  // it leaves, so that ranks are placed elsewhere
+                     }});
   if (const absl::Status status = daemon.Start(); !status.ok()) {
     std::fprintf(stderr, "metp-worker: %s\n", std::string(status.message()).c_str());
     return 1;
@@ -130,7 +143,7 @@ int Run(const WorkerConfig& config, const sigset_t& signals) {
   sigwait(&signals, &signal);
   voice.Leaving(signal == SIGTERM ? "SIGTERM" : "SIGINT");
   daemon.Leave();
-  return 0;
+  return lost ? 1 : 0;
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 #include "worker/daemon/metrics.h"
 
-#include <sys/statvfs.h>
-
-#include <filesystem>
-
 #include "proto/support/metric_page.h"
 
 namespace metp {
@@ -42,18 +38,12 @@ void AddHost(MetricPage& page, const Labels& rank, int64_t peak_bytes, const v1:
                times.exposed_seconds());
 }
 
-/// The file system of checkpoint.directory, as this worker sees it; that may not be there yet.
-void AddDisk(MetricPage& page, const Labels& rank, std::filesystem::path folder) {
-  std::error_code error;
-  folder = std::filesystem::absolute(folder, error);
-  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  struct statvfs disk = {};
-  if (folder.empty() || statvfs(folder.c_str(), &disk) != 0) return;
-  const double block = static_cast<double>(disk.f_frsize);
+/// The file system of checkpoint.directory, as this worker sees it.
+void AddDisk(MetricPage& page, const Labels& rank, const DiskRoom& room) {
   page.Gauge("metp_checkpoint_disk_free_bytes", "Free on the file system of checkpoint.directory.", rank,
-             block * static_cast<double>(disk.f_bavail));
+             room.free_bytes);
   page.Gauge("metp_checkpoint_disk_size_bytes", "Size of the file system of checkpoint.directory.", rank,
-             block * static_cast<double>(disk.f_blocks));
+             room.size_bytes);
 }
 
 void AddGpu(MetricPage& page, const Gpu& gpu) {
@@ -90,7 +80,7 @@ void WorkerMetrics::RankStarted(const std::string& job, const std::string& attem
   std::erase_if(ranks_, [](const auto& entry) { return entry.second.ended.has_value(); });
   Rank& started = ranks_[{attempt, rank}];
   started.job = job;
-  started.checkpoints = checkpoints;
+  started.disk = checkpoints.empty() ? nullptr : disks_.Watch(checkpoints);
 }
 
 void WorkerMetrics::Observe(const std::string& attempt, const v1::StepReport& report) {
@@ -169,7 +159,8 @@ std::string WorkerMetrics::Text() {
     page.Counter("metp_checkpoint_seconds_total", "Copying the state for checkpoints and waiting for one.",
                  labels, rank.checkpoint_seconds);
     AddHost(page, labels, rank.last.host_peak_bytes(), rank.host);
-    if (!rank.checkpoints.empty()) AddDisk(page, labels, rank.checkpoints);
+    if (const auto room = rank.disk == nullptr ? std::nullopt : rank.disk->Last())
+      AddDisk(page, labels, *room);
     for (const auto& [category, bytes] : rank.last.current_bytes()) {
       page.Gauge("metp_memory_bytes", "Memory held at the end of the last step.",
                  With(labels, "category", category), static_cast<double>(bytes));

@@ -6,6 +6,7 @@
 // deploy/prometheus/README.md. Thread-safe.
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,13 +15,16 @@
 #include "proto/support/clock.h"
 #include "proto/support/mutex.h"
 #include "worker/daemon/config.h"
+#include "worker/daemon/disk_watch.h"
 #include "worker/telemetry/gpu/nvml.h"
 
 namespace metp {
 
 class WorkerMetrics {
  public:
-  WorkerMetrics(const WorkerConfig& config, const Clock& clock) : config_(config), clock_(clock) {}
+  /// `ask`: of DiskWatch.
+  WorkerMetrics(const WorkerConfig& config, const Clock& clock, DiskWatch::Ask ask = RoomOf)
+      : config_(config), clock_(clock), disks_(std::move(ask)) {}
 
   /// A worker's device, to be asked at each scrape; before the first.
   void ShowGpu(const Gpu& gpu) { gpu_ = gpu; }
@@ -39,7 +43,8 @@ class WorkerMetrics {
 
  private:
   struct Rank {
-    std::string job, checkpoints;
+    std::string job;
+    std::shared_ptr<const DiskWatch::Folder> disk;  // of its checkpoints; null: it has none
     v1::StepReport last;
     std::map<std::string, v1::PassTimes> passes;  // summed, as the rest
     double steps = 0, tokens = 0, step_seconds = 0, checkpoint_seconds = 0;
@@ -52,6 +57,7 @@ class WorkerMetrics {
   const Clock& clock_;
   std::optional<Gpu> gpu_;
   int64_t memory_bytes_ = 0;
+  DiskWatch disks_;
   Mutex mutex_;
   std::map<std::pair<std::string, int>, Rank> ranks_ METP_GUARDED_BY(mutex_);  // by attempt and rank
   std::map<int, double> xids_ METP_GUARDED_BY(mutex_);                         // times, by number

@@ -1,6 +1,10 @@
 #include "worker/daemon/outbox.h"
 
+#include <map>
+#include <tuple>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace metp {
 namespace {
@@ -50,13 +54,35 @@ void Outbox::PushLine(const std::string& attempt, int rank, std::string_view lin
   if (listener_) listener_();
 }
 
+void Outbox::NoteTimelines(Entry& entry, int more) {
+  entry.timelines += more;
+  v1::RankOutput& output = *entry.event.mutable_output();
+  if (output.lines().empty()) output.add_lines();
+  output.set_lines(0, absl::StrCat("metp-worker: timeline parts dropped: ", entry.timelines,
+                                   "; the coordinator is too slow or away, and a trace lacks them"));
+  bytes_ -= entry.bytes;
+  entry.bytes = entry.event.ByteSizeLong();
+  bytes_ += entry.bytes;
+}
+
 void Outbox::DropTimelines() {
+  // A rank's first one becomes the note, in its place: before the rank's end, and not taken again by a coordinator
+  // that has taken the timeline.
+  std::map<std::tuple<std::string, int, bool>, Entry*> notes;
   for (auto at = entries_.begin(); at != entries_.end();) {
-    if (at->event.has_trace()) {
+    if (!at->event.has_trace() && at->timelines == 0) {
+      ++at;
+      continue;
+    }
+    Entry*& note = notes[{at->event.attempt(), at->event.rank(), at->sent}];
+    if (note == nullptr || at->timelines > 0) {
+      note = &*at;
+      if (at->event.has_trace()) NoteTimelines(*note, 1);
+      ++at;
+    } else {
       bytes_ -= at->bytes;
       at = entries_.erase(at);
-    } else {
-      ++at;
+      NoteTimelines(*note, 1);
     }
   }
 }
@@ -83,6 +109,7 @@ void Outbox::DropOverflow() {
       if (heir == nullptr) {
         bytes_ -= at->bytes;
         at->event.mutable_output()->clear_lines();
+        at->timelines = 0;
         at->event.mutable_output()->set_dropped(dropped);
         at->bytes = at->event.ByteSizeLong();
         bytes_ += at->bytes;

@@ -1,8 +1,8 @@
 #pragma once
 
 // What the worker has to tell the coordinator, kept until acknowledged, sent again in the next session.
-// Bounded: under a long silence timelines go, then the oldest steps and output lines (which are counted); what moves a
-// job's state never does. Thread-safe.
+// Bounded: under a long silence timelines go (a line of their rank's output says so), then the oldest steps and
+// output lines (which are counted); what moves a job's state never does. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -43,10 +43,13 @@ class Outbox {
     v1::WorkerEvent event;
     size_t bytes = 0;
     bool sent = false;
+    int timelines = 0;  // parts of timelines that were dropped; its first line says so
   };
   void Append(v1::WorkerEvent event) METP_REQUIRES(mutex_);
   void DropOverflow() METP_REQUIRES(mutex_);
   void DropTimelines() METP_REQUIRES(mutex_);
+  /// So many more, in this line of output or in one that takes the place of a timeline.
+  void NoteTimelines(Entry& entry, int more) METP_REQUIRES(mutex_);
   void DropThrough(int64_t sequence) METP_REQUIRES(mutex_);
 
   const size_t max_bytes_;

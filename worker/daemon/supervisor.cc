@@ -157,6 +157,7 @@ void Supervisor::Settle() {
       refused.set_how(absl::StrCat("could not be started: ", std::string(memory.message())));
       Forget(key, std::move(refused));
     }
+    if (absl::IsUnavailable(memory)) gpu_lost_(std::string(memory.message()));
   }
 }
 

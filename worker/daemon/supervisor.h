@@ -41,6 +41,9 @@ class Supervisor {
   /// Kills what is left.
   ~Supervisor();
 
+  /// Called with the reason when the device does not answer any more, maybe repeatedly; before the first rank.
+  void OnGpuLost(std::function<void(const std::string&)> told) { gpu_lost_ = std::move(told); }
+
   void Start(v1::StartRank command) METP_EXCLUDES(mutex_);
   void Stop(v1::StopRank command) METP_EXCLUDES(mutex_);
   void Interrupt(v1::InterruptRank command) METP_EXCLUDES(mutex_);
@@ -98,6 +101,7 @@ class Supervisor {
   Outbox& outbox_;
   WorkerMetrics& metrics_;
   GpuWatch* const gpu_;  // used by the supervisor's thread only
+  std::function<void(const std::string&)> gpu_lost_ = [](const std::string&) {};
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::function<void()>> tasks_ METP_GUARDED_BY(mutex_);

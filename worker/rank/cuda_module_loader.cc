@@ -22,7 +22,7 @@ std::string ModulePath() {
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenCudaRankDevice(const RankDeviceOptions& options) {
   const std::string path = ModulePath();
   if (!std::filesystem::exists(path)) {
-    return absl::UnavailableError(
+    return absl::FailedPreconditionError(
         absl::StrCat("no CUDA backend here: found no ", path,
                      "; it is built where a CUDA toolkit is (cmake -DMETP_CUDA=ON says what is missing)"));
   }
@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<RankDevice>> OpenCudaRankDevice(const RankDeviceO
       dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: devices and threads of it may live on
   if (module == nullptr) {
     const char* why = dlerror();
-    return absl::UnavailableError(absl::StrCat("the CUDA backend could not be loaded: ", why,
-                                               "; CUDA's libraries must be installed here"));
+    return absl::FailedPreconditionError(absl::StrCat("the CUDA backend could not be loaded: ", why,
+                                                      "; CUDA's libraries must be installed here"));
   }
   const auto version =
       reinterpret_cast<decltype(&metp_cuda_module_version)>(dlsym(module, kCudaModuleVersion));

@@ -52,7 +52,8 @@ struct RankDeviceOptions {
 };
 
 /// The device of a rank, for the rank's own thread. InvalidArgument where the backend does not compute in that precision;
-/// Unavailable where there is no such device, or this build has no such backend; ResourceExhausted.
+/// FailedPrecondition where this build has no such backend, or it or the driver does not fit the device; Internal where there
+/// is no such device; ResourceExhausted.
 absl::StatusOr<std::unique_ptr<RankDevice>> OpenRankDevice(const RankDeviceOptions& options);
 
 int64_t MachineMemoryBytes();

@@ -138,7 +138,9 @@ int ServeCommand(int argc, char** argv) {
         std::cerr << "metp-rank: the supervisor is gone: " << status << std::endl;
         _exit(1);
       },
-      [&](const v1::TraceOrder& order) { state.trace_orders = order.steps(); });
+      [&](const v1::TraceOrder& order) {
+        state.trace_orders = order.steps() > 0 ? order.steps() : kStopTracing;
+      });
   const SignalThread signals([&] { Leave(link, state); }, [&] { SayWhere(state); },
                              [&] { TidyUpAndDie(state.unfinished); });
   v1::FromRank hello;

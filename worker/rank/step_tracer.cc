@@ -11,61 +11,66 @@ namespace metp {
 
 namespace {
 
-double UnixTime() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-/// The spans of one step, a part as soon as it is full.
-class Parts {
- public:
-  Parts(const v1::StepReport& report, const StepTracer::Send& send) : send_(send) {
-    part_.set_rank(report.rank());
-    part_.set_step(report.step());
-  }
-  void Add(std::string_view track, std::string name, double start, double seconds) {
-    if (part_.spans_size() == kSpansInPart) {
-      send_(part_);
-      part_.clear_spans();
-    }
-    v1::TraceSpan& span = *part_.add_spans();
-    span.set_track(std::string(track));
-    span.set_name(std::move(name));
-    span.set_start(start);
-    span.set_seconds(seconds);
-  }
-  void End() {
-    part_.set_last(true);
-    send_(part_);
-  }
-
- private:
-  const StepTracer::Send& send_;
-  v1::TracePart part_;
-};
+constexpr size_t kSpanHeadBytes = 6;  // its tag and its length, at most
 
 }  // namespace
+
+TraceParts::TraceParts(int rank, int step, const Send& send) : send_(send) {
+  part_.set_rank(rank);
+  part_.set_step(step);
+}
+
+void TraceParts::Add(std::string_view track, std::string name, double start, double seconds) {
+  v1::TraceSpan span;
+  span.set_track(std::string(track));
+  span.set_name(std::move(name));
+  span.set_start(start);
+  span.set_seconds(seconds);
+  const size_t bytes = span.ByteSizeLong() + kSpanHeadBytes;
+  if (part_.spans_size() == kSpansInPart || (part_.spans_size() > 0 && bytes_ + bytes > kBytesInPart)) {
+    send_(part_);
+    part_.clear_spans();
+    bytes_ = 0;
+  }
+  bytes_ += bytes;
+  *part_.add_spans() = std::move(span);
+}
+
+void TraceParts::End() {
+  part_.set_last(true);
+  send_(part_);
+}
+
+double StepTracer::UnixTime() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 StepTracer::~StepTracer() { trainer_.set_timeline(nullptr); }
 
 void StepTracer::BeforeStep() {
   if (orders_ == nullptr) return;
-  if (orders_->load() > 0) {
-    left_ = orders_->exchange(0) + kMoreTracedSteps;
-    trainer_.set_timeline(&timeline_);
+  if (orders_->load() != 0) {
+    const int order = orders_->exchange(0);
+    left_ = order > 0 ? order + kMoreTracedSteps : 0;
+    trainer_.set_timeline(left_ > 0 ? &timeline_ : nullptr);
   }
-  if (left_ > 0) begin_ = backend_.Record();
+  if (left_ > 0) {
+    begin_ = backend_.Record();
+  } else {
+    origin_.reset();
+  }
 }
 
 void StepTracer::AfterStep(const v1::StepReport& report) {
   if (left_ == 0) return;
   const Event end = backend_.Record();
   backend_.Synchronize();
-  const double unix_time = UnixTime() - backend_.TimeOf(end);  // of the backend's clock at 0
-  Parts parts(report, send_);
-  parts.Add(kStepTrack, absl::StrCat("step ", report.step()), unix_time + backend_.TimeOf(begin_),
-            report.step_seconds());
+  if (!origin_.has_value()) origin_ = now_() - backend_.TimeOf(end);
+  TraceParts parts(report.rank(), report.step(), send_);
+  parts.Add(kStepTrack, absl::StrCat("step ", report.step()), *origin_ + backend_.TimeOf(begin_),
+            backend_.TimeOf(end) - backend_.TimeOf(begin_));
   for (const Timeline::Span& span : timeline_.spans())
-    parts.Add(span.track(), span.Title(), unix_time + span.start, span.seconds);
+    parts.Add(span.track(), span.Title(), *origin_ + span.start, span.seconds);
   parts.End();
   timeline_.Clear();
   if (--left_ == 0) trainer_.set_timeline(nullptr);

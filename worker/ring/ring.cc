@@ -10,6 +10,7 @@ void Ring::Board(std::shared_ptr<Traveller> traveller) {
 
 void Ring::Step(Pass pass, const std::function<void()>& unit) {
   if (where_ != nullptr) where_->Enter(PassName(pass).data());
+  backend_.Name(PassName(pass));
   HopId hop = 0;
   if (!aboard_.empty()) {  // the same on every rank, even where a rank's own part of the hop is empty
     Exchange exchange;

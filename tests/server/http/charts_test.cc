@@ -86,6 +86,21 @@ TEST(StatusPageCharts, MarkAxesWithRoundNumbers) {
   EXPECT_THAT(Ticks(5, 5, 4), ElementsAre(5));
 }
 
+TEST(StatusPageCharts, MarkNoAxisWithoutEnd) {
+  constexpr double kMost = std::numeric_limits<double>::max(), kInf = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(Ticks(2, std::nextafter(2, 3), 5), ElementsAre(2));
+  EXPECT_THAT(Ticks(-1e200, std::nextafter(-1e200, 0), 5), ElementsAre(-1e200));
+  for (const bool bytes : {false, true}) {
+    for (const double low : {-kInf, -kMost, -1.0, 0.0, 1.0, 1e17, kMost, kInf, kNone}) {
+      for (const double high : {-kMost, 5e-324, 1 + 1e-8, 1e17 + 64, 1e300, kMost, kInf, kNone}) {
+        const std::vector<double> ticks = Ticks(low, high, 5, bytes);
+        EXPECT_GE(ticks.size(), 1u) << low << " " << high;
+        EXPECT_LE(ticks.size(), 64u) << low << " " << high;
+      }
+    }
+  }
+}
+
 Chart Small() { return {.id = "c", .title = "<T>", .description = "D", .steps = {1, 2, 3}, .format = Plain}; }
 
 TEST(StatusPageCharts, DrawLinesWithNamesGapsAndFigures) {
@@ -99,12 +114,19 @@ TEST(StatusPageCharts, DrawLinesWithNamesGapsAndFigures) {
 }
 
 TEST(StatusPageCharts, DrawNothingWrongOfOddValues) {
-  const double inf = std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& values :
-       {std::vector<double>{}, {kNone, kNone, kNone}, {inf, 1, -inf}, {7, 7, 7}, {0, 0, 0}, {-1, -2, -3}}) {
+  const double inf = std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::max();
+  for (const std::vector<double>& values : {std::vector<double>{},
+                                            {kNone, kNone, kNone},
+                                            {inf, 1, -inf},
+                                            {7, 7, 7},
+                                            {2, std::nextafter(2, 3), 2},
+                                            {most, -most, 1},
+                                            {0, 0, 0},
+                                            {-1, -2, -3}}) {
     for (const std::string& svg :
          {LineChart(Small(), {{"a", "--s0", values}}), AreaChart(Small(), {{"a", "--s0", values}}),
-          SmallChart(Small(), {"a", "--s0", values}), Sparkline(values, "t")}) {
+          SmallChart(Small(), {"a", "--s0", values}), Sparkline(values, "t"),
+          BarChart(Small(), {{"a", inf, 2.0}, {"b", kNone, -inf}})}) {
       EXPECT_THAT(svg, Not(HasSubstr("nan")));
       EXPECT_THAT(svg, Not(HasSubstr("inf")));
     }

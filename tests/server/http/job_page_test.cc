@@ -51,6 +51,28 @@ TEST_F(StatusPageOfAJob, ShowsItsLossMemoryAndOverlapOverSteps) {
   EXPECT_THAT(page, HasSubstr("<caption>Loss over steps</caption>"));
 }
 
+TEST_F(StatusPageOfAJob, DrawsALossThatDoesNotChange) {
+  const std::string attempt = Running(Queued("job", 1), 1);
+  for (int step = 1; step <= 4000; ++step) Step(attempt, step, 1, 0.1);
+  const absl::StatusOr<JobTable::View> view = table_.ReadView("job-1", 60);
+  for (const CurvePoint& point : view->curve) {
+    EXPECT_GE(point.loss, point.lowest_loss);
+    EXPECT_LE(point.loss, point.highest_loss);
+  }
+  EXPECT_THAT(Page(), HasSubstr("From 0.1000 at step 1 to 0.1000 at step 4000."));
+  EXPECT_THAT(StatusPage(Context()), HasSubstr("class=\"spark\""));
+}
+
+TEST_F(StatusPageOfAJob, StaysSmallHoweverLongTheJob) {
+  passes_ = 8;
+  const std::string attempt = Running(Queued("job", 4), 4);
+  for (int step = 1; step <= 5000; ++step) Step(attempt, step, 4);
+  const std::string page = Page();
+  EXPECT_EQ(Times(page, "class=\"multiple\""), 8);
+  EXPECT_LT(page.size(), 200000u);
+  EXPECT_LE(Times(page, "class=\"hit\""), 3 * 120 + 8 * 30);
+}
+
 TEST_F(StatusPageOfAJob, PutsThePlanBesideWhatWasMeasured) {
   const std::string attempt = Running(Queued("job"));
   for (int step = 1; step <= 40; ++step) Step(attempt, step);

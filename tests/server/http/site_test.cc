@@ -41,6 +41,9 @@ TEST_F(StatusPageSite, HasAPageForEachJob) {
   Queued("job");
   EXPECT_THAT(Get("/jobs/", "/jobs/job-1", kBrowser).body, HasSubstr("<h1>job-1</h1>"));
   EXPECT_THAT(Get("/jobs/", "/jobs/job-1", "*/*").body, HasSubstr("job-1 QUEUED"));
+  EXPECT_THAT(Get("/jobs/", "/jobs/job", kBrowser).body, HasSubstr("<h1>job-1</h1>"));  // as metpctl finds it
+  EXPECT_THAT(Get("/jobs/", "/jobs/job", "*/*").body, HasSubstr("job-1 QUEUED"));
+  EXPECT_THAT(Get("/jobs", "/jobs", kBrowser).body, HasSubstr("<h1>Cluster</h1>"));
   EXPECT_EQ(Get("/jobs/", "/jobs/other-2", kBrowser).code, 404);
   EXPECT_EQ(Get("/jobs/", "/jobs/other-2", "*/*").code, 404);
   EXPECT_EQ(Get("/jobs/", "/jobs/", kBrowser).code, 404);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,12 +64,12 @@ class StatusFixture : public ::testing::Test {
     return attempt;
   }
   /// One step of every rank; the last rank holds most.
-  void Step(const std::string& attempt, int step, int degree = 2) {
+  void Step(const std::string& attempt, int step, int degree = 2, std::optional<double> loss = {}) {
     for (int r = 0; r < degree; ++r) {
       v1::StepReport report;
       report.set_rank(r);
       report.set_step(step);
-      report.set_loss(5.0 / step);
+      report.set_loss(loss.value_or(5.0 / step));
       report.set_step_seconds(0.25);
       report.set_tokens(1000);
       report.set_model_flops(1e9);
@@ -80,6 +81,8 @@ class StatusFixture : public ::testing::Test {
       pass.set_compute_seconds(0.1);
       pass.set_communication_seconds(0.04);
       pass.set_exposed_seconds(0.01);
+      const v1::PassTimes times = pass;
+      for (int i = 1; i < passes_; ++i) (*report.mutable_passes())["pass_" + std::to_string(i)] = times;
       EXPECT_THAT(table_.Report(attempt, report), IsOk());
     }
   }
@@ -98,6 +101,7 @@ class StatusFixture : public ::testing::Test {
   JobTable table_{config_, clock_, store_, changes_};
   Registry workers_{config_, clock_};
   int requests_ = 0;
+  int passes_ = 1;  // that a step has
 };
 
 /// How often `part` is in `text`.

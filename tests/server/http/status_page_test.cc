@@ -141,5 +141,31 @@ TEST_F(StatusPageTest, NeedsNothingFromElsewhere) {
   }
 }
 
+TEST_F(StatusPageTest, ReadsASampleOfALongJobsLosses) {
+  const std::string id = Queued("job", 1), attempt = Running(id, 1);
+  Step(attempt, 1, 1, 2.0);
+  Step(attempt, 2, 1, 1e9);  // between the steps that are looked at
+  for (int step = 3; step < 6000; ++step) Step(attempt, step, 1, 2.0);
+  Step(attempt, 6000, 1, 1.0);
+  const std::vector<double> losses = table_.ReadOverview(5).trends.at(id).losses;
+  ASSERT_LE(losses.size(), 60u);
+  ASSERT_GE(losses.size(), 50u);
+  EXPECT_EQ(losses.front(), 2.0);
+  EXPECT_EQ(losses.back(), 1.0);
+  const absl::StatusOr<JobTable::View> view = table_.ReadView(id, 60);
+  EXPECT_EQ(view->curve.front().first_step, 1);
+  EXPECT_EQ(view->curve.back().last_step, 6000);
+  EXPECT_EQ(view->curve.back().lowest_loss, 1.0);
+}
+
+TEST_F(StatusPageTest, ReadsEveryLossOfAShortJob) {
+  const std::string id = Queued("job", 1), attempt = Running(id, 1);
+  for (int step = 1; step <= 60; ++step) Step(attempt, step, 1, step);
+  const std::vector<double> losses = table_.ReadOverview(5).trends.at(id).losses;
+  ASSERT_EQ(losses.size(), 60u);
+  for (size_t i = 0; i < 60; ++i) EXPECT_EQ(losses[i], static_cast<double>(i + 1));
+  EXPECT_TRUE(table_.ReadOverview(5, /*with_trends=*/false).trends.empty());
+}
+
 }  // namespace
 }  // namespace metp

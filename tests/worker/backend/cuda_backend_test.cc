@@ -46,7 +46,7 @@ TEST(CudaBackend, ADeviceThatIsNotThereIsRefused) {
     CudaBackend backend({97, DType::kBF16, 1}, ledger);
     FAIL() << "started without a device";
   } catch (const StepError& error) {
-    EXPECT_EQ(error.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(error.status().code(), absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(error.status().message()), ::testing::HasSubstr("expected one numbered 97"));
   }
   EXPECT_EQ(ledger.current_total(), 0);

@@ -48,13 +48,13 @@ class CudaFailures : public ::testing::Test {
 TEST_F(CudaFailures, ADeviceThatIsUnfitIsRefused) {
   emulation::Configure({.major = 8, .minor = 6, .shared_bytes = 99 * 1024});
   absl::Status status = Thrown([&] { Make(); });
-  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             "CUDA: emulated: compute capability 8.6 has 99 KiB of shared memory a block, 163 KiB needed: "
             "A100, H100, H200, B200");
   emulation::Configure({.major = 7, .minor = 5, .shared_bytes = 64 * 1024});
   status = Thrown([&] { Make(); });
-  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("compute capability 7.5, 8.0 or newer needed"));
   emulation::Configure({.major = 9, .shared_bytes = 227 * 1024});
   EXPECT_TRUE(Thrown([&] { Make(); }).ok());
@@ -65,10 +65,10 @@ TEST_F(CudaFailures, AnAllocationThatThrowsLeavesTheLedgers) {
   const auto backend = Make();
   const int64_t before = ledger_.current_total();
   emulation::BreakDevice(cudaErrorECCUncorrectable);
-  EXPECT_EQ(Thrown([&] { Allocate(*backend, kMib); }).code(), Code::kDataLoss);
+  EXPECT_EQ(Thrown([&] { Allocate(*backend, kMib); }).code(), Code::kInternal);
   EXPECT_EQ(ledger_.current_total(), before);
   HostLink& link = backend->host_link();
-  EXPECT_EQ(Thrown([&] { link.Allocate(kMib, MemoryCategory::kOptimizer); }).code(), Code::kDataLoss);
+  EXPECT_EQ(Thrown([&] { link.Allocate(kMib, MemoryCategory::kOptimizer); }).code(), Code::kInternal);
   EXPECT_EQ(link.ledger().current_total(), 0);
   emulation::BreakDevice(cudaSuccess);
 }
@@ -128,8 +128,8 @@ class CudaProductFailures : public CudaFailures {
 TEST_F(CudaProductFailures, SayWhoseTheyAre) {
   const std::pair<cublasStatus_t, Code> kCases[] = {
       {CUBLAS_STATUS_ALLOC_FAILED, Code::kResourceExhausted},
-      {CUBLAS_STATUS_ARCH_MISMATCH, Code::kUnavailable},
-      {CUBLAS_STATUS_NOT_INITIALIZED, Code::kUnavailable},
+      {CUBLAS_STATUS_ARCH_MISMATCH, Code::kFailedPrecondition},
+      {CUBLAS_STATUS_NOT_INITIALIZED, Code::kFailedPrecondition},
       {CUBLAS_STATUS_EXECUTION_FAILED, Code::kInternal},
   };
   for (const auto& [broken, code] : kCases) {
@@ -138,7 +138,7 @@ TEST_F(CudaProductFailures, SayWhoseTheyAre) {
     const absl::Status status = Multiply(result);
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(cublasLtGetStatusName(broken)));
-    if (code == Code::kUnavailable) {
+    if (code == Code::kFailedPrecondition) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("compare their versions"));
     }
   }

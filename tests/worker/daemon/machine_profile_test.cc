@@ -147,6 +147,7 @@ TEST_F(MachineProfile, IsWhatTheOperatorNames) {
   EXPECT_FALSE(Get()->has_value());
   config_.profile = "h100-80g";
   EXPECT_EQ((*Get())->name(), "h100-80g");
+  EXPECT_EQ((*Get())->precision(), v1::DeviceProfile::PRECISION_FP32);  // this worker computes on the CPU
   config_.profile = "/nonexistent";
   EXPECT_THAT(Get(), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(Calls(), ::testing::IsEmpty());

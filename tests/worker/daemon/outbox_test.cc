@@ -6,6 +6,7 @@ namespace metp {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -90,9 +91,53 @@ TEST(Outbox, DropsTimelinesBeforeAnythingElse) {
   }
   outbox.PushLine("a/1", 0, std::string(2000, 'y'));
   const v1::WorkerEvents batch = outbox.Next(1 << 20);
-  ASSERT_THAT(batch.events(), SizeIs(2));
+  ASSERT_THAT(batch.events(), SizeIs(3));
   EXPECT_TRUE(batch.events(0).has_step());
-  EXPECT_THAT(batch.events(1).output().lines(), SizeIs(1));
+  EXPECT_THAT(batch.events(1).output().lines(), ElementsAre(HasSubstr("timeline parts dropped: 3;")));
+  EXPECT_THAT(batch.events(2).output().lines(), SizeIs(1));
+}
+
+TEST(Outbox, SaysOnceToEachRankHowManyOfItsTimelinesItDropped) {
+  Outbox outbox(4000);
+  const auto trace = [&](int rank) {
+    v1::WorkerEvent timeline;
+    timeline.set_attempt("a/1");
+    timeline.set_rank(rank);
+    timeline.mutable_trace()->add_spans()->set_name(std::string(900, 'x'));
+    outbox.Push(timeline);
+  };
+  trace(0);
+  EXPECT_TRUE(outbox.Next(1 << 20).events(0).has_trace());  // the coordinator may have it
+  trace(0);
+  trace(1);
+  outbox.Push(Ended(1));
+  for (int i = 0; i < 20; ++i) trace(0);  // again and again too many
+  for (int i = 0; i < 5; ++i) outbox.PushLine("a/1", 0, std::string(500, 'y'));
+  v1::WorkerEvents batch = outbox.Next(1 << 20);
+  int notes = 0, of_rank_0 = 0, end = 0;
+  for (int i = 0; i < batch.events_size(); ++i) {
+    const v1::WorkerEvent& event = batch.events(i);
+    EXPECT_FALSE(event.has_trace());
+    if (event.has_ended()) end = i;
+    if (!event.has_output()) continue;
+    const std::string& line = event.output().lines(0);
+    if (line.find("timeline parts dropped") == std::string::npos) continue;
+    ++notes;
+    if (event.rank() == 1) {
+      EXPECT_THAT(line, HasSubstr("dropped: 1;"));
+      EXPECT_EQ(end, 0);  // what comes after the end is of a rank that is over
+    } else {
+      ++of_rank_0;
+      EXPECT_THAT(line, HasSubstr("dropped: 21;"));
+    }
+  }
+  EXPECT_EQ(notes, 2);
+  EXPECT_EQ(of_rank_0, 1);
+  EXPECT_GT(end, 0);
+  outbox.Rewind(0);  // it did not
+  batch = outbox.Next(1 << 20);
+  EXPECT_EQ(batch.events(0).sequence(), 1);
+  EXPECT_THAT(batch.events(0).output().lines(), ElementsAre(HasSubstr("dropped: 1;")));
 }
 
 TEST(Outbox, CountsTheLinesThatItDropped) {

@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_gpus.h"
 #include "worker/daemon/metrics.h"
@@ -38,6 +43,12 @@ v1::StepReport Report(int step) {
 
 class WorkerMetricsTest : public ::testing::Test {
  protected:
+  /// Disks are asked on another thread.
+  void AwaitText(const std::string& part) {
+    for (int i = 0; i < 2000 && metrics_.Text().find(part) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
   WorkerConfig config_;
   FakeClock clock_;
   WorkerMetrics metrics_{config_, clock_};
@@ -83,10 +94,54 @@ TEST_F(WorkerMetricsTest, TellsTheRoomForCheckpointsBeforeTheirFolderIsThere) {
   for (const char* folder : {"/", "/no/such/folder", "nor/this"}) {
     metrics_.RankStarted("job-1", "job-1/2", 2, folder);
     metrics_.Observe("job-1/2", Report(1));
+    AwaitText("metp_checkpoint_disk_free_bytes");
     EXPECT_THAT(metrics_.Text(), ::testing::ContainsRegex(
                                      "metp_checkpoint_disk_free_bytes\\{job=\"job-1\",rank=\"2\"\\} [1-9]"));
     EXPECT_THAT(metrics_.Text(), HasSubstr("metp_checkpoint_disk_size_bytes{"));
   }
+}
+
+/// A volume that answers when it is let go, as one over a network that broke.
+struct StalledVolume {
+  std::promise<void> asked, let_go;
+  std::shared_future<void> free{let_go.get_future()};
+};
+
+TEST(WorkerMetricsOfAStalledVolume, WaitForNothing) {
+  const auto volume = std::make_shared<StalledVolume>();
+  const auto ask = [volume](const std::string&) -> std::optional<DiskRoom> {
+    volume->asked.set_value();
+    volume->free.wait();
+    return std::nullopt;
+  };
+  const auto everything = [&] {
+    const WorkerConfig config;
+    const FakeClock clock;
+    WorkerMetrics metrics(config, clock, ask);
+    metrics.RankStarted("job-1", "job-1/1", 2, "/checkpoints");
+    volume->asked.get_future().wait();
+    metrics.Observe("job-1/1", Report(1));
+    EXPECT_THAT(metrics.Text(), HasSubstr("metp_steps_total{job=\"job-1\",rank=\"2\"} 1\n"));
+    EXPECT_THAT(metrics.Text(), Not(HasSubstr("metp_checkpoint_disk")));
+    metrics.RankEnded("job-1/1", 2);
+  };  // and the end
+  const std::future<void> done = std::async(std::launch::async, everything);
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  volume->let_go.set_value();
+}
+
+TEST(DiskWatch, AsksAgainAndKeepsTheLastAnswer) {
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  DiskWatch watch(
+      [asked](const std::string& folder) {
+        EXPECT_EQ(folder, "/a");
+        return DiskRoom{static_cast<double>(++*asked), 100};
+      },
+      std::chrono::milliseconds(1));
+  const auto folder = watch.Watch("/a");
+  while (!folder->Last().has_value() || folder->Last()->free_bytes < 3)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(folder->Last()->size_bytes, 100);
 }
 
 TEST_F(WorkerMetricsTest, ShowsTheGpu) {

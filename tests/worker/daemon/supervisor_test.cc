@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "tests/support/fake_gpus.h"
@@ -378,6 +379,8 @@ TEST_F(GpuSupervisorTest, TellsWhatTheDeviceReportedWithTheEnd) {
 }
 
 TEST_F(GpuSupervisorTest, SaysOfADeadRankThatItsDeviceIsLost) {
+  std::promise<std::string> lost;
+  supervisor_->OnGpuLost([&](const std::string& why) { lost.set_value(why); });
   supervisor_->Start(Script("all: await " + Gate() + "\nall: kill 9\n"));
   events_.Await(v1::WorkerEvent::kStarted);
   fake_.gpus[0].xids = {79};
@@ -388,6 +391,7 @@ TEST_F(GpuSupervisorTest, SaysOfADeadRankThatItsDeviceIsLost) {
       End().how(),
       "killed by signal 9 (SIGKILL); its GPU reported Xid 79 (the GPU has fallen off the bus); its GPU does "
       "not answer (nvmlDeviceGetMemoryInfo_v2: GPU is lost)");
+  EXPECT_EQ(lost.get_future().get(), "nvmlDeviceGetMemoryInfo_v2: GPU is lost");
 }
 
 TEST_F(GpuSupervisorTest, TellsAnEndWhenTheMemoryHasComeBack) {

@@ -32,8 +32,8 @@ class StepTracerTest : public ::testing::Test {
     std::vector<v1::TracePart> parts;
   };
   /// Trains; `before(step, orders)` runs on rank 0 before each of its steps. Returns what rank 0 has sent.
-  Sent Train(const std::vector<std::string>& overrides,
-             const std::function<void(int, TraceOrders&)>& before) {
+  Sent Train(const std::vector<std::string>& overrides, const std::function<void(int, TraceOrders&)>& before,
+             const StepTracer::UnixClock& clock = Now) {
     const auto job = ParseJob(
         "name: small\n"
         "model: {family: llama, layers: 2, hidden: 24, heads: 6, kv_heads: 3, ffn: 40}\n"
@@ -54,8 +54,9 @@ class StepTracerTest : public ::testing::Test {
           auto trainer = Trainer::Create(*job, plan, *backend, communicator, across, dataset->get());
           ASSERT_TRUE(trainer.ok()) << trainer.status();
           TraceOrders orders = 0;
-          StepTracer tracer(**trainer, *backend, &orders,
-                            [&](const v1::TracePart& part) { sent.parts.push_back(part); });
+          StepTracer tracer(
+              **trainer, *backend, &orders, [&](const v1::TracePart& part) { sent.parts.push_back(part); },
+              clock);
           while (!(*trainer)->done()) {
             if (rank == 0) before((*trainer)->step() + 1, orders);
             tracer.BeforeStep();
@@ -90,6 +91,34 @@ TEST_F(StepTracerTest, TracesWhatIsOrderedFromTheNextStepOnAndSomeMore) {
   EXPECT_TRUE(Train({"parallel.degree=2"}, [](int, TraceOrders&) {}).parts.empty());
 }
 
+TEST_F(StepTracerTest, StopsAtTheNextStep) {
+  const Sent sent = Train({"parallel.degree=2"}, [](int step, TraceOrders& orders) {
+    if (step == 2) orders = 5;
+    if (step == 4) orders = kStopTracing;
+    if (step == 6) orders = kStopTracing;  // of nothing
+    if (step == 8) orders = 1;
+  });
+  EXPECT_EQ(Steps(sent.parts), (std::vector<int>{2, 3, 8, 9, 10, 11}));
+}
+
+TEST_F(StepTracerTest, StepsOfOneOrderKeepTheirPlacesWhateverTheClockDoes) {
+  constexpr double kHour = 3600;
+  double now = 1.8e9;
+  const auto start = [](const v1::TracePart& part) { return part.spans(0).start(); };
+  const Sent sent = Train(
+      {"parallel.degree=2"},
+      [](int step, TraceOrders& orders) {
+        if (step == 2 || step == 8) orders = 1;
+      },
+      [&] { return now += kHour; });
+  ASSERT_EQ(Steps(sent.parts), (std::vector<int>{2, 3, 4, 5, 8, 9, 10, 11}));
+  for (size_t i = 1; i < sent.parts.size(); ++i) {
+    const double apart = start(sent.parts[i]) - start(sent.parts[i - 1]);
+    EXPECT_GT(apart, i == 4 ? kHour / 2 : 0) << i;  // the second order has a look of its own
+    EXPECT_LT(apart, i == 4 ? 2 * kHour : kHour / 2) << i;
+  }
+}
+
 TEST_F(StepTracerTest, SumsOfSpansAreTheTimesOfTheReportAndLieWithinTheStep) {
   constexpr double kRounding = 2e-6;  // of Unix times
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
@@ -107,7 +136,7 @@ TEST_F(StepTracerTest, SumsOfSpansAreTheTimesOfTheReportAndLieWithinTheStep) {
       const v1::TraceSpan& step = part.spans(0);
       EXPECT_EQ(step.track(), "step");
       EXPECT_EQ(step.name(), "step " + std::to_string(part.step()));
-      EXPECT_EQ(step.seconds(), report.step_seconds());
+      EXPECT_GE(step.seconds() + kRounding, report.step_seconds() - report.checkpoint_seconds());
       EXPECT_GE(step.start(), before - kRounding);
       EXPECT_LE(step.start() + step.seconds(), after + kRounding);
       for (const v1::TraceSpan& span : part.spans()) {
@@ -168,6 +197,27 @@ TEST_F(StepTracerTest, CutsLongStepsIntoParts) {
     whole.Add(sent.parts[i]);
   }
   EXPECT_EQ(whole.First(), 2);
+}
+
+TEST(TraceParts, AreSmallHoweverLongTheirNames) {
+  constexpr int kSpans = 3000;
+  std::vector<v1::TracePart> sent;
+  const TraceParts::Send send = [&](const v1::TracePart& part) { sent.push_back(part); };
+  TraceParts parts(1, 7, send);
+  for (int i = 0; i < kSpans; ++i) parts.Add("compute", std::string(1000, 'x'), i, 1);
+  parts.Add("compute", std::string(kBytesInPart, 'y'), kSpans, 1);  // one that is too long goes alone
+  parts.End();
+  ASSERT_GE(sent.size(), 7u);
+  int spans = 0;
+  for (const v1::TracePart& part : sent) {
+    EXPECT_LT(part.ByteSizeLong(), kBytesInPart + 2000);
+    EXPECT_GT(part.spans_size(), 0);
+    EXPECT_EQ(part.rank(), 1);
+    EXPECT_EQ(part.step(), 7);
+    EXPECT_EQ(part.last(), &part == &sent.back());
+    for (const v1::TraceSpan& span : part.spans()) EXPECT_EQ(span.start(), spans++);
+  }
+  EXPECT_EQ(spans, kSpans + 1);
 }
 
 v1::TracePart Part(int rank, int step, bool first = true, bool last = true) {

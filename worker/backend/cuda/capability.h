@@ -28,6 +28,7 @@ inline std::string WhyUnfit(int major, int minor, size_t shared_bytes) {
   if (major < kLeastCapabilityMajor) {
     return found + ", " + std::to_string(kLeastCapabilityMajor) + ".0 or newer" + fit;
   }
+  if (major == 8 && minor == 7) return found + " is a Tegra's, whose code is another; one of these is" + fit;
   if (shared_bytes >= kMaxSharedBytes) return "";
   return found + " has " + std::to_string(shared_bytes / 1024) + " KiB of shared memory a block, " +
          std::to_string(kMaxSharedBytes / 1024) + " KiB" + fit;

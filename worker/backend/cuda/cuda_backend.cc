@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/cuda_backend.h"
 
+#include <nvtx3/nvToolsExt.h>
+
 #include "absl/strings/str_cat.h"
 #include "worker/backend/checks.h"
 #include "worker/backend/cuda/attention_tiled.h"
@@ -37,14 +39,15 @@ cudaDeviceProp Choose(int device) {
   int count = 0;
   METP_CUDA(cudaGetDeviceCount(&count));
   if (device < 0 || device >= count) {
-    ThrowIfError(absl::UnavailableError(
-        absl::StrCat("CUDA: found ", count, " devices, expected one numbered ", device)));
+    ThrowIfError(
+        absl::InternalError(absl::StrCat("CUDA: found ", count, " devices, expected one numbered ", device)));
   }
   METP_CUDA(cudaSetDevice(device));
   cudaDeviceProp found = {};
   METP_CUDA(cudaGetDeviceProperties(&found, device));
   const std::string unfit = WhyUnfit(found.major, found.minor, found.sharedMemPerBlockOptin);
-  if (!unfit.empty()) ThrowIfError(absl::UnavailableError(absl::StrCat("CUDA: ", found.name, ": ", unfit)));
+  if (!unfit.empty())
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat("CUDA: ", found.name, ": ", unfit)));
   return found;
 }
 
@@ -60,7 +63,10 @@ CudaBackend::CudaBackend(const CudaOptions& options, MemoryLedger& ledger)
   origin_ = Record();
 }
 
-CudaBackend::~CudaBackend() { cudaStreamSynchronize(stream_); }
+CudaBackend::~CudaBackend() {
+  if (!pass_.empty()) nvtxRangePop();
+  cudaStreamSynchronize(stream_);
+}
 
 std::string CudaBackend::Describe() const {
   return absl::StrCat("cuda, ", name_, ", ", options_.activation == DType::kBF16 ? "bf16" : "fp32");
@@ -90,6 +96,14 @@ void CudaBackend::Synchronize() {
   METP_CUDA(cudaEventSynchronize(Handle(now)));
   origin_seconds_ += Seconds(origin_, now);
   origin_ = std::move(now);
+}
+
+// One range from the first step of a pass to the next pass: hops' own ranges lie within.
+void CudaBackend::Name(std::string_view pass) {
+  if (pass == pass_) return;
+  if (!pass_.empty()) nvtxRangePop();
+  nvtxRangePushA(pass.data());
+  pass_ = pass;
 }
 
 void CudaBackend::Gemm(float alpha, const Matrix& a, Transpose ta, const Matrix& b, Transpose tb, float beta,

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/cuda_host_link.h"
@@ -32,7 +33,8 @@ struct CudaOptions {
 class CudaBackend final : public Backend {
  public:
   /// Makes the device the calling thread's. Takes its workspace (kWorkspaceBytes + kScratchFloats * 4 bytes) at once.
-  /// StepError: Unavailable where there is no such device, its driver or architecture is too old; ResourceExhausted.
+  /// StepError: Internal where there is no such device, FailedPrecondition where it or its driver is not fit;
+  /// ResourceExhausted.
   CudaBackend(const CudaOptions& options, MemoryLedger& ledger);
   ~CudaBackend() override;
 
@@ -53,6 +55,7 @@ class CudaBackend final : public Backend {
   double Seconds(const Event& from, const Event& to) const override;
   double TimeOf(const Event& event) const override;
   void Synchronize() override;
+  void Name(std::string_view pass) override;
   void Fill(const Matrix& x, float value) override;
   void Copy(const Matrix& from, const Matrix& to) override;
   void Add(const Matrix& x, const Matrix& to) override;
@@ -112,6 +115,7 @@ class CudaBackend final : public Backend {
   Tensor workspace_;  // cuBLASLt's
   Tensor scratch_;    // the kernels'
   std::unique_ptr<Products> products_;
+  std::string_view pass_;      // named last; passes' names live for ever
   Event origin_;               // of TimeOf, since the last Synchronize
   double origin_seconds_ = 0;  // when that was
 };

@@ -21,22 +21,23 @@ Meaning MeaningOf(cudaError_t error) {
     case cudaErrorMemoryAllocation:
       return {absl::StatusCode::kResourceExhausted, "the device has no memory left"};
     case cudaErrorECCUncorrectable:
-      return {absl::StatusCode::kDataLoss,
+      return {absl::StatusCode::kInternal,
               "the device's memory has an uncorrectable error: drain it and have it reset"};
     case cudaErrorNvlinkUncorrectable:
-      return {absl::StatusCode::kDataLoss, "an NVLink failed: have the node looked at"};
+      return {absl::StatusCode::kInternal, "an NVLink failed: have the node looked at"};
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
-      return {absl::StatusCode::kUnavailable,
+      return {absl::StatusCode::kInternal,
               "no such device here: look at nvidia-smi and CUDA_VISIBLE_DEVICES"};
     case cudaErrorDevicesUnavailable:
-      return {absl::StatusCode::kUnavailable, "the device is in exclusive use by another process"};
+      return {absl::StatusCode::kInternal, "the device is in exclusive use by another process"};
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
-      return {absl::StatusCode::kUnavailable,
+      return {absl::StatusCode::kFailedPrecondition,
               "the NVIDIA driver is missing or older than this binary's CUDA needs"};
     case cudaErrorNoKernelImageForDevice:
-      return {absl::StatusCode::kUnavailable, "this binary holds no kernels for the device's architecture"};
+      return {absl::StatusCode::kFailedPrecondition,
+              "this binary holds no kernels for the device's architecture"};
     default:
       return {absl::StatusCode::kInternal, ""};
   }

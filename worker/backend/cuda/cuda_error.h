@@ -10,9 +10,10 @@ namespace metp::cuda {
 
 /// Throws StepError:
 ///   ResourceExhausted   out of device memory
-///   DataLoss            uncorrectable memory error (ECC), NVLink error
-///   Unavailable         the device is gone, busy with somebody else, or its driver is too old for this binary
-///   Internal            anything else: a kernel's illegal access, a launch that no device takes
+///   FailedPrecondition  a driver that is missing or too old, no kernels for the device: no other try helps
+///   Internal            anything else: a device that is gone or that somebody else has, memory (ECC) and NVLink errors, an
+///                       illegal access
+/// Never Unavailable, which is what a rank says of its neighbours.
 [[noreturn]] void ThrowCudaError(cudaError_t error, const char* call);
 
 inline void Check(cudaError_t error, const char* call) {

@@ -20,7 +20,7 @@ void CheckLt(cublasStatus_t status, const char* call) {
     code = absl::StatusCode::kResourceExhausted;
     advice = "; the device or the host has no memory left for it";
   } else if (status == CUBLAS_STATUS_ARCH_MISMATCH || status == CUBLAS_STATUS_NOT_INITIALIZED) {
-    code = absl::StatusCode::kUnavailable;
+    code = absl::StatusCode::kFailedPrecondition;
     advice = "; this cuBLASLt does not go with the device or its driver: compare their versions";
   }
   ThrowIfError(

@@ -37,7 +37,7 @@ class Products {
   ~Products();
 
   /// Nothing of the operands is empty. StepError: Internal when cuBLASLt has no way for them, ResourceExhausted when it
-  /// finds no memory, Unavailable when it does not go with the device.
+  /// finds no memory, FailedPrecondition when it does not go with the device.
   void Run(const Product& product);
 
  private:

@@ -1,10 +1,10 @@
 #include "server/http/metrics.h"
 
-#include <sys/statvfs.h>
-
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "proto/support/disk_room.h"
 #include "proto/support/metric_page.h"
 #include "server/http/html.h"
 #include "server/http/job_series.h"
@@ -81,13 +81,11 @@ void AddState(MetricPage& page, const CoordinatorState& state) {
   page.Gauge("metp_start_timestamp_seconds", "When this coordinator started, Unix time.", {},
              Seconds(state.started));
   page.Gauge("metp_store_writable", "0 while the store takes no changes.", {}, state.store_writable ? 1 : 0);
-  struct statvfs disk = {};
-  if (state.folder.empty() || statvfs(state.folder.c_str(), &disk) != 0) return;
-  const double block = static_cast<double>(disk.f_frsize);
-  page.Gauge("metp_state_free_bytes", "Free on the file system of --state.", {},
-             block * static_cast<double>(disk.f_bavail));
-  page.Gauge("metp_state_size_bytes", "Size of the file system of --state.", {},
-             block * static_cast<double>(disk.f_blocks));
+  if (state.folder.empty()) return;
+  const std::optional<DiskRoom> room = RoomOf(state.folder);
+  if (!room.has_value()) return;
+  page.Gauge("metp_state_free_bytes", "Free on the file system of --state.", {}, room->free_bytes);
+  page.Gauge("metp_state_size_bytes", "Size of the file system of --state.", {}, room->size_bytes);
 }
 
 void AddJob(MetricPage& page, const v1::JobStatus& job) {

@@ -62,21 +62,17 @@ Cost LeastCost(const v1::JobSpec& job, const v1::Plan& plan, const v1::DevicePro
   return least;
 }
 
-// Of a GPU whose profile is not known: contexts, libraries and fragments; what the backend takes at its start.
-constexpr int64_t kGpuReservedBytes = 2'500'000'000;
-constexpr int64_t kGpuWorkspaceBytes = int64_t{40} << 20;
-
 /// The plan's device, of which only the memory is known: good for counting bytes, not for seconds.
 v1::DeviceProfile DeviceWith(int64_t memory_bytes, const v1::Plan& plan) {
   v1::DeviceProfile profile;
   profile.set_precision(plan.precision() == v1::DeviceProfile::PRECISION_BF16
                             ? v1::DeviceProfile::PRECISION_BF16
                             : v1::DeviceProfile::PRECISION_FP32);
-  profile.set_one_memory(plan.device() != v1::JobSpec::DEVICE_GPU);
   const bool gpu = plan.device() == v1::JobSpec::DEVICE_GPU;
+  profile.set_one_memory(!gpu);
   profile.set_memory_bytes(memory_bytes);
-  profile.set_reserved_bytes(gpu ? std::min(kGpuReservedBytes, memory_bytes / 16) : 0);
-  profile.set_workspace_bytes(gpu ? kGpuWorkspaceBytes : 0);
+  profile.set_reserved_bytes(gpu ? ReservedBytesOf(memory_bytes) : 0);
+  if (!gpu) profile.set_workspace_bytes(0);
   profile.set_bytes_per_second(1);
   for (v1::KernelRate* rate :
        {profile.mutable_gemm(), profile.mutable_attention_forward(), profile.mutable_attention_backward()})
@@ -167,17 +163,18 @@ v1::JobSpec WithSequence(const v1::JobSpec& job, int64_t tokens) {
 
 absl::Status CheckMemory(const v1::JobSpec& job, const v1::Plan& plan, int64_t memory_bytes) {
   const v1::DeviceProfile profile = DeviceWith(memory_bytes, plan);
+  const double usable = static_cast<double>(UsableBytes(profile));
   double needed = StateBytes(job, plan, profile);
-  if (needed <= static_cast<double>(memory_bytes) && Kernels(job, plan) <= kMostKernels) {
+  if (needed <= usable && Kernels(job, plan) <= kMostKernels) {
     METP_ASSIGN_OR_RETURN(const Cost cost, CostOf(job, plan, profile));
     needed = static_cast<double>(cost.peak_bytes + (profile.one_memory() ? cost.host_bytes : 0));
   }
-  if (needed <= static_cast<double>(memory_bytes)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("parallel.degree: found ", plan.degree(), ", with which each rank needs at least ",
-                   GB(needed), "; of the ", RanksOf(plan), RanksOf(plan) == 1 ? " worker" : " workers",
-                   " with most memory the smallest has ", GB(static_cast<double>(memory_bytes)),
-                   "; expected more ranks, a shorter data.sequence_length or a smaller model"));
+  if (needed <= usable) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "parallel.degree: found ", plan.degree(), ", with which each rank needs at least ", GB(needed),
+      "; of the ", RanksOf(plan), RanksOf(plan) == 1 ? " worker" : " workers",
+      " with most memory the smallest has ", GB(usable), profile.reserved_bytes() > 0 ? " to give" : "",
+      "; expected more ranks, a shorter data.sequence_length or a smaller model"));
 }
 
 absl::StatusOr<Choice> ChoosePlan(const v1::JobSpec& job, const v1::DeviceProfile& profile, int devices,

@@ -219,6 +219,25 @@ TEST(Refusal, ComesOfOverlapThatIsRequiredAndNotThere) {
                      HasSubstr(" tokens in data.sequence_length, or parallel.degree at most "))));
 }
 
+TEST(Refusal, LeavesRoomForWhatAGpusLibrariesHold) {
+  const v1::JobSpec job =
+      PlannedJob("family: llama, layers: 2, hidden: 1024, heads: 8, ffn: 4096, vocab: 1000", 4096);
+  v1::Plan plan = ResolvePlan(job, 1);
+  plan.set_device(v1::JobSpec::DEVICE_GPU);
+  const auto least = [&] {  // bytes of a device that fits
+    int64_t no = 0, yes = int64_t{1} << 40;
+    while (yes - no > 1) {
+      const int64_t middle = (no + yes) / 2;
+      (CheckMemory(job, plan, middle).ok() ? yes : no) = middle;
+    }
+    return yes;
+  };
+  const int64_t on_gpu = least();
+  plan.set_device(v1::JobSpec::DEVICE_CPU);
+  const int64_t on_cpu = least();
+  EXPECT_GE(on_gpu - on_cpu, ReservedBytesOf(on_gpu));
+}
+
 TEST(Refusal, SaysWhatIsNeededWhatWouldFitAndWhatToChange) {
   const auto refused = ChoosePlan(Llama8B(1 << 20, {"parallel.degree=8"}), Profile("a100-80g"), 8);
   EXPECT_THAT(refused,

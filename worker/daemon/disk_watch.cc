@@ -1,8 +1,5 @@
 #include "worker/daemon/disk_watch.h"
 
-#include <sys/statvfs.h>
-
-#include <filesystem>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,16 +29,6 @@ class WatchedFolder : public DiskWatch::Folder {
 };
 
 }  // namespace
-
-std::optional<DiskRoom> RoomOf(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path folder = std::filesystem::absolute(path, error);
-  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  struct statvfs disk = {};
-  if (folder.empty() || statvfs(folder.c_str(), &disk) != 0) return std::nullopt;
-  const double block = static_cast<double>(disk.f_frsize);
-  return DiskRoom{block * static_cast<double>(disk.f_bavail), block * static_cast<double>(disk.f_blocks)};
-}
 
 struct DiskWatch::State {
   State(Ask question, std::chrono::milliseconds between) : ask(std::move(question)), every(between) {}

@@ -10,14 +10,9 @@
 #include <optional>
 #include <string>
 
+#include "proto/support/disk_room.h"
+
 namespace metp {
-
-struct DiskRoom {
-  double free_bytes = 0, size_bytes = 0;
-};
-
-/// Of the file system where `folder` is or would be made; none: it does not say. May block.
-std::optional<DiskRoom> RoomOf(const std::string& folder);
 
 class DiskWatch {
  public:

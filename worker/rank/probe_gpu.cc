@@ -20,7 +20,6 @@ constexpr ProbeEffort kGpu = {.side = {256, 8192},
                               .heads = 16,
                               .queued = true,
                               .seconds = 10};
-constexpr int64_t kReservedBytes = 2'500'000'000;  // contexts, libraries, fragments; less of a small device
 
 constexpr int64_t kLeastCopy = int64_t{1} << 20, kMostCopy = int64_t{256} << 20;
 constexpr double kLongCopy = 2e-3;  // seconds
@@ -102,7 +101,7 @@ v1::DeviceProfile ProbeThisGpu(int gpus, int threads) {
   profile.set_name(facts.product);
   profile.set_precision(v1::DeviceProfile::PRECISION_BF16);
   profile.set_memory_bytes(facts.memory_bytes);
-  profile.set_reserved_bytes(std::min(kReservedBytes, facts.memory_bytes / 16));
+  profile.set_reserved_bytes(ReservedBytesOf(facts.memory_bytes));
   SetRates(MeasureDevice(backend, *MakeLocalCommunicators(1).front(), kGpu), profile);
   profile.set_peak_flops_per_second((*device)->MeasureFlops());
   *profile.mutable_host_link() = MeasureHostLink(backend);

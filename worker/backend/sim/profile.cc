@@ -28,6 +28,8 @@ void CheckProfile(const v1::DeviceProfile& profile, Problems& problems) {
   }
 }
 
+constexpr int64_t kReservedBytes = 2'500'000'000;  // contexts, libraries, fragments
+
 }  // namespace
 
 std::vector<std::string> BuiltInProfiles() {
@@ -36,9 +38,11 @@ std::vector<std::string> BuiltInProfiles() {
   return names;
 }
 
+int64_t ReservedBytesOf(int64_t memory_bytes) { return std::min(kReservedBytes, memory_bytes / 16); }
+
 void NormalizeProfile(v1::DeviceProfile& profile) {
   if (!profile.has_one_memory()) profile.set_one_memory(false);
-  if (!profile.has_reserved_bytes()) profile.set_reserved_bytes(2'500'000'000);
+  if (!profile.has_reserved_bytes()) profile.set_reserved_bytes(kReservedBytes);
   if (!profile.has_workspace_bytes()) profile.set_workspace_bytes(int64_t{64} << 20);
   if (!profile.has_kernel_seconds()) profile.set_kernel_seconds(5e-6);
   if (!profile.has_peak_flops_per_second())

@@ -23,6 +23,9 @@ absl::StatusOr<v1::DeviceProfile> ParseProfile(const std::string& text, const st
 /// As a profile file; ParseProfile gives the same profile back.
 std::string ProfileToYaml(const v1::DeviceProfile& profile);
 
+/// Of a GPU with so much memory, what contexts, libraries and fragments are taken to hold: 2.5 GB, less of a small device.
+int64_t ReservedBytesOf(int64_t memory_bytes);
+
 /// Fills every absent optional field with its default.
 void NormalizeProfile(v1::DeviceProfile& profile);
 

@@ -38,8 +38,8 @@ for file in "${programs[@]/#//usr/bin/}" "${units[@]/#//usr/lib/systemd/system/}
   grep -qx ".$file" <<<"$content" || fail "the package lacks $file:"$'\n'"$content"
 done
 ! grep -q -e _test -e bench -e '[.]so' <<<"$content" || fail "the package has what it should not:"$'\n'"$content"
-dpkg-deb -f "$package" Depends | grep -q 'libgrpc++' || fail "the package does not depend on its libraries"
-dpkg-deb -I "$package" | grep -q conffiles || fail "the package has no conffiles"
+grep -q 'libgrpc++' <<<"$(dpkg-deb -f "$package" Depends)" || fail "the package does not depend on its libraries"
+grep -q conffiles <<<"$(dpkg-deb -I "$package")" || fail "the package has no conffiles"
 
 # Units: what they start is in the package; every directive is one that systemd knows.
 dpkg-deb -x "$package" "$folder/unpacked"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/format.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -179,7 +180,10 @@ absl::StatusOr<v1::WorkerStatus> Api::DrainWorker(const v1::DrainWorkerRequest& 
 }
 
 absl::StatusOr<v1::GetServerResponse> Api::GetServer() {
-  return impl_->Call(&v1::JobService::Stub::GetServer, v1::GetServerRequest());
+  absl::StatusOr<v1::GetServerResponse> server =
+      impl_->Call(&v1::JobService::Stub::GetServer, v1::GetServerRequest());
+  if (server.ok()) server->set_http_url(OpenableUrl(server->http_url(), impl_->coordinator));
+  return server;
 }
 
 absl::Status Api::WatchJob(const std::string& job,

@@ -35,6 +35,7 @@ class Api {
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const std::string& job);
   absl::StatusOr<std::vector<v1::WorkerStatus>> ListWorkers();
   absl::StatusOr<v1::WorkerStatus> DrainWorker(const v1::DrainWorkerRequest& request);
+  /// Its http_url is one that can be opened from here.
   absl::StatusOr<v1::GetServerResponse> GetServer();
 
   // Watches go on where they were when the coordinator has been away: nothing is lost and nothing comes twice. Cancelled

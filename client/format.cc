@@ -1,6 +1,7 @@
 #include "client/format.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 
@@ -33,6 +34,14 @@ std::string Table(const std::vector<std::vector<std::string>>& rows, const std::
     absl::StrAppend(&out, line, "\n");
   }
   return out;
+}
+
+std::string OpenableUrl(const std::string& url, const std::string& server) {
+  for (const std::string_view anywhere : {"http://0.0.0.0:", "http://[::]:"}) {
+    if (url.starts_with(anywhere))
+      return "http://" + server.substr(0, server.rfind(':')) + url.substr(anywhere.size() - 1);
+  }
+  return url;
 }
 
 }  // namespace metp

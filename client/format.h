@@ -13,4 +13,8 @@ namespace metp {
 /// heading. Columns named in `right` (by index) are aligned to the right.
 std::string Table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
+/// `url`, http://HOST:PORT, as somebody who reaches its server at `server`, HOST:PORT, can open it: a host that stands for
+/// all of a machine's addresses (0.0.0.0, [::]) becomes the server's.
+std::string OpenableUrl(const std::string& url, const std::string& server);
+
 }  // namespace metp

@@ -15,6 +15,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+TEST(Format, MakesUrlsThatCanBeOpened) {
+  EXPECT_EQ(OpenableUrl("http://0.0.0.0:7071", "node7:7070"), "http://node7:7071");
+  EXPECT_EQ(OpenableUrl("http://[::]:80", "[fe80::1]:7070"), "http://[fe80::1]:80");
+  EXPECT_EQ(OpenableUrl("http://127.0.0.1:7071", "node7:7070"), "http://127.0.0.1:7071");
+  EXPECT_EQ(OpenableUrl("", "node7:7070"), "");
+}
+
 TEST(Format, WritesNumbersForPeople) {
   EXPECT_EQ(Bytes(0), "0 B");
   EXPECT_EQ(Bytes(1023), "1023 B");

@@ -272,9 +272,11 @@ class Kubernetes(unittest.TestCase):
             worker = container(workers(objects))
             self.assertEqual(worker["resources"]["limits"]["nvidia.com/gpu"], "1")
             self.assertEqual(options(objects, workers(objects))["--gpu"], "0")
-            volume, _ = mounts(workers(objects))["/dev/shm"]
-            self.assertEqual(volume["emptyDir"]["medium"], "Memory")
             self.assertTrue(worker["image"].endswith(":cuda"))
+        for objects in self.each():
+            volume, _ = mounts(workers(objects))["/dev/shm"]
+            self.assertEqual(volume["emptyDir"],
+                             {"medium": "Memory", "sizeLimit": "64Mi" if "nvidia.com/gpu" not in json.dumps(objects) else "4Gi"})
         for objects in self.each(["cpu"]):
             self.assertNotIn("nvidia.com/gpu", json.dumps(objects))
             self.assertTrue(container(workers(objects))["image"].endswith(":cpu"))

@@ -21,9 +21,15 @@ fail() {
 programs=(metp-coordinator metp-worker metp-rank metpctl)
 units=(metp-coordinator.service metp-worker@.service)
 
-DESTDIR=$folder/installed cmake --install "$build" --component metp --prefix /usr >/dev/null
-for program in "${programs[@]}"; do
-  "$folder/installed/usr/bin/$program" --version >/dev/null || fail "$program does not run from where it is installed"
+for prefix in /usr /opt/metp; do
+  DESTDIR=$folder/installed cmake --install "$build" --component metp --prefix "$prefix" >/dev/null
+  for program in "${programs[@]}"; do
+    "$folder/installed$prefix/bin/$program" --version >/dev/null || fail "$prefix/bin/$program does not run"
+  done
+  for unit in "${units[@]}"; do
+    started=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$folder/installed$prefix/lib/systemd/system/$unit")
+    [[ $started == "$prefix"/bin/metp-* && -x $folder/installed$started ]] || fail "$prefix: $unit starts $started"
+  done
 done
 
 (cd "$folder" && cpack --config "$build/CPackConfig.cmake" -B "$folder/package" >cpack.log 2>&1) || {
@@ -40,6 +46,14 @@ done
 ! grep -q -e _test -e bench -e '[.]so' <<<"$content" || fail "the package has what it should not:"$'\n'"$content"
 grep -q 'libgrpc++' <<<"$(dpkg-deb -f "$package" Depends)" || fail "the package does not depend on its libraries"
 grep -q conffiles <<<"$(dpkg-deb -I "$package")" || fail "the package has no conffiles"
+
+# Maintainer's scripts: there, and at peace with a machine on which nothing of it runs.
+dpkg-deb -e "$package" "$folder/control"
+for script in postinst prerm postrm; do [[ -x $folder/control/$script ]] || fail "the package has no $script"; done
+for call in "prerm upgrade 1.0" "postrm upgrade 1.0" "postinst triggered"; do
+  # shellcheck disable=SC2086
+  "$folder/control"/$call || fail "$call fails"
+done
 
 # Units: what they start is in the package; every directive is one that systemd knows.
 dpkg-deb -x "$package" "$folder/unpacked"

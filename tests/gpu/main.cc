@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "tests/worker/backend/library_under_test.h"
 #include "tests/worker/comm/device_ring.h"
 
 namespace metp {
@@ -13,6 +14,10 @@ namespace metp {
 int PrepareDevices() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> testing::OpenLibraryUnderTest(cudaStream_t stream) {
+  return cuda::OpenCudnn(stream);
 }
 
 }  // namespace metp

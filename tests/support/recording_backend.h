@@ -85,8 +85,8 @@ class RecordingBackend final : public Backend {
   void AttentionDelta(const Matrix& d_o, const Matrix& o, int, const Matrix& delta) override {
     Note("delta", {d_o, o}, {delta});
   }
-  void AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& lse, const Matrix& delta,
-                         const Matrix& dq, const Matrix& dk, const Matrix& dv) override {
+  void AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& o, const Matrix& lse,
+                         const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) override {
     Note("attention backward", {x.q, x.k, x.v, x.visible, d_o, lse, delta}, {dq, dk, dv, x.scores});
   }
   void NormForward(Norm, const Matrix& x, const Matrix& w, const Matrix& b, float, const Matrix& y) override {

@@ -89,9 +89,10 @@ class Backend {
   /// delta [n, heads] = rowsum(d_o * o) per head.
   virtual void AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim, const Matrix& delta) = 0;
   /// Adds one block's gradients, all fp32: dq [nq, heads * d], dk, dv [nk, kv_heads * d]. `lse` and `delta`
-  /// are over all keys, so blocks are exact on their own and add up.
-  virtual void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
-                                 const Matrix& delta, const Matrix& dq, const Matrix& dk,
+  /// are over all keys, so blocks are exact on their own and add up. `o`, the output that `delta` was made of, may be empty:
+  /// some libraries take it in delta's place.
+  virtual void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o,
+                                 const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
                                  const Matrix& dv) = 0;
 
   /// y = norm(x) * w (+ b). w, b [1, h]; b is empty for RMSNorm. y may be x.

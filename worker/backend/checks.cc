@@ -69,8 +69,8 @@ void RequireAttentionDelta(DType activation, const Matrix& d_o, const Matrix& o,
 }
 
 void RequireAttentionBackward(DType activation, const AttentionBlock& block, const Matrix& d_o,
-                              const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
-                              const Matrix& dv) {
+                              const Matrix& o, const Matrix& lse, const Matrix& delta, const Matrix& dq,
+                              const Matrix& dk, const Matrix& dv) {
   RequireBlock(activation, block);
   const int64_t nq = block.q.rows, nk = block.k.rows, heads = block.heads, d = block.head_dim;
   Require(Has(d_o, activation, nq, heads * d) && IsF32(lse, nq, heads) && IsF32(delta, nq, heads) &&
@@ -79,6 +79,8 @@ void RequireAttentionBackward(DType activation, const AttentionBlock& block, con
           "AttentionBackward expects d_o [nq, heads * d] of the activation type, fp32 dq [nq, heads * d], "
           "lse, delta "
           "[nq, heads], dk, dv [nk, kv_heads * d]");
+  Require(o.empty() || (SameShape(o, d_o) && Wide(o, activation)),
+          "AttentionBackward expects o [nq, heads * d] of the activation type or fp32, or none");
   Require(block.scores.empty() || IsF32(block.scores, 2 * heads * nq, nk),
           "AttentionBackward expects fp32 scores [2 * heads * nq, nk]");
 }

@@ -26,8 +26,8 @@ void RequireAttentionForward(DType activation, const AttentionBlock& block, cons
 void RequireAttentionDelta(DType activation, const Matrix& d_o, const Matrix& o, int head_dim,
                            const Matrix& delta);
 void RequireAttentionBackward(DType activation, const AttentionBlock& block, const Matrix& d_o,
-                              const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
-                              const Matrix& dv);
+                              const Matrix& o, const Matrix& lse, const Matrix& delta, const Matrix& dq,
+                              const Matrix& dk, const Matrix& dv);
 void RequireNormForward(DType activation, const Matrix& x, const Matrix& w, const Matrix& b, const Matrix& y);
 void RequireNormBackward(DType activation, const Matrix& x, const Matrix& w, const Matrix& dy,
                          const Matrix& dx, const Matrix& dw, const Matrix& db);

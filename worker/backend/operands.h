@@ -49,13 +49,21 @@ enum class Transpose : bool { kNo, kYes };
 enum class Norm { kLayerNorm, kRmsNorm };
 enum class Activation { kGelu, kSwiGlu };
 
+/// What the rows of a block see of its keys, where that is known without looking at `visible`.
+enum class BlockMask : uint8_t {
+  kPerRow,    // as `visible` says
+  kDiagonal,  // as many keys as queries, of which row i sees the first i + 1
+  kNone,      // every row sees every key
+};
+
 /// One rectangular block of attention: consecutive query rows against consecutive key rows of one sequence.
 /// Query row i sees the keys whose global position is in [visible[i][0], visible[i][1]): a causal mask, a
 /// document mask, both or neither. Query head x uses key/value head x * kv_heads / heads.
 struct AttentionBlock {
-  Matrix q;                  // [nq, heads * d]
-  Matrix k, v;               // [nk, kv_heads * d]
-  Matrix visible;            // [nq, 2] int32
+  Matrix q;        // [nq, heads * d]
+  Matrix k, v;     // [nk, kv_heads * d]
+  Matrix visible;  // [nq, 2] int32
+  BlockMask mask = BlockMask::kPerRow;
   int64_t key_position = 0;  // global position of k's first row; its rows are consecutive
   int heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;  // 1 / sqrt d

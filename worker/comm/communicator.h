@@ -56,7 +56,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Queues one hop behind the hops before it and behind `after` of the compute stream. Never blocks.
+  /// Queues one hop behind the hops before it and behind `after` of the compute stream, and does not wait for
+  /// them. NCCL may keep the caller a moment while it issues a hop, at most until the deadline of a call.
   virtual HopId Post(Exchange exchange, const Event& after) = 0;
   /// The compute stream waits until `hop` is done. Unavailable: a peer is gone (named); DeadlineExceeded;
   /// after Abort its reason. Once it has failed, nothing touches the buffers of any hop any more. On a device

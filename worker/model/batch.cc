@@ -28,6 +28,9 @@ TokenRows MakeTokenRows(Ring& ring, const ModelConfig& config, int64_t s,
   std::vector<int32_t> ids, targets, positions, visible;
   for (int i = 0; i < rows.b; ++i) {
     const SequenceRows& sequence = sequences[i];
+    rows.documents =
+        rows.documents || std::any_of(sequence.document_starts.begin(), sequence.document_starts.end(),
+                                      [](int64_t start) { return start > 0; });
     auto see = [&](int64_t at) { return Visible(at, s, sequence.document_starts, config.causal); };
     for (const ChunkRows& chunk : ChunksOf(rows.split, rows.rank, i)) {
       // Both ends of what a row sees grow with its position.

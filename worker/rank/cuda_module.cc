@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/cuda/cuda_error.h"
 #include "worker/comm/device/device_communicators.h"
@@ -87,6 +89,15 @@ RankDevice* metp_cuda_module_open(const RankDeviceOptions& options, absl::Status
   cuda::CudaOptions cuda;
   cuda.activation = options.precision == v1::DeviceProfile::PRECISION_BF16 ? DType::kBF16 : DType::kF32;
   cuda.host_threads = options.threads;
+  const char* const library = std::getenv(kAttentionLibraryVariable);
+  const std::string use = library != nullptr ? library : "auto";
+  if (use != "auto" && use != "always" && use != "never") {
+    error = absl::InvalidArgumentError(
+        absl::StrCat(kAttentionLibraryVariable, " is '", use, "'; expected auto, always or never"));
+    return nullptr;
+  }
+  if (use != "never") cuda.fused_attention = cuda::OpenCudnn;
+  if (use == "always") cuda.library_use = cuda::LibraryUse::kAlways;
   try {
     return std::make_unique<CudaRankDevice>(cuda).release();
   } catch (const StepError& failure) {

@@ -13,6 +13,9 @@
 namespace metp {
 
 inline constexpr char kCudaModule[] = "metp-cuda.so";
+/// cuDNN's attention in the place of the own kernels: auto (where it is measured to be faster), always (wherever it can be),
+/// never.
+inline constexpr char kAttentionLibraryVariable[] = "METP_CUDNN";
 inline constexpr char kCudaModuleFolder[] = "../lib/metp";  // from the program, as installed
 inline constexpr char kCudaModuleVariable[] = "METP_CUDA_MODULE";
 inline constexpr char kCudaModuleVersion[] = "metp_cuda_module_version";

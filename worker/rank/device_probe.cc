@@ -153,6 +153,7 @@ class Prober {
     block.k = k;
     block.v = v;
     block.visible = visible;
+    block.mask = BlockMask::kNone;
     block.heads = block.kv_heads = heads;
     block.head_dim = d;
     block.scale = 1 / std::sqrt(static_cast<float>(d));
@@ -162,7 +163,7 @@ class Prober {
         {4 * scores * d, scores, Seconds([&] { backend_.AttentionForward(block, o, lse); }, window)});
     out.attention_backward.push_back(
         {10 * scores * d, scores,
-         Seconds([&] { backend_.AttentionBackward(block, d_o, lse, delta, dq, dk, dv); }, window)});
+         Seconds([&] { backend_.AttentionBackward(block, d_o, d_o, lse, delta, dq, dk, dv); }, window)});
   }
 
   /// A mix of what a layer does beside products, bytes against time.

@@ -101,6 +101,11 @@ AttentionBlock AttentionUnit::Block(const HeadGroup& group, const Matrix& q, con
   const Range queries = {q0, q0 + rows.size()};
   block.pairs =
       tokens_.causal ? CausalPairs(queries, pair.source.positions) : rows.size() * pair.source.rows();
+  if (!tokens_.documents && block.pairs == rows.size() * pair.source.rows()) {
+    block.mask = BlockMask::kNone;
+  } else if (!tokens_.documents && queries == pair.source.positions) {
+    block.mask = BlockMask::kDiagonal;
+  }
   if (shape_.tiled) block.scores = scores->Reshape(0, per_head * group.q.size() * rows.size(), k1 - k0);
   return block;
 }

@@ -52,9 +52,10 @@ std::shared_ptr<WeightGather> AttentionUnit::Backward(const AttentionParameters&
           for (Range tile : RowTiles(pair.own.rows(), shape_.tiled ? shape_.tile_rows : 0)) {
             const Range rows = {pair.own.row + tile.begin, pair.own.row + tile.end};
             backend_.AttentionBackward(Block(group, projected.q, source, pair, rows, scores, 2),
-                                       d_o->Rows(rows.begin, rows.end), lse.Rows(rows.begin, rows.end),
-                                       delta->Rows(rows.begin, rows.end), dq->Rows(rows.begin, rows.end),
-                                       d_source.Cols(0, wk), d_source.Cols(wk, 2 * wk));
+                                       d_o->Rows(rows.begin, rows.end), o.Rows(rows.begin, rows.end),
+                                       lse.Rows(rows.begin, rows.end), delta->Rows(rows.begin, rows.end),
+                                       dq->Rows(rows.begin, rows.end), d_source.Cols(0, wk),
+                                       d_source.Cols(wk, 2 * wk));
           }
         }
       });

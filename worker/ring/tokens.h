@@ -29,11 +29,12 @@ struct TokenRows {
   int b = 1;  // sequences
   int rank = 0;
   bool causal = true;
-  int64_t n = 0;        // own rows, b * split.Rows(rank)
-  Tensor ids, targets;  // [n, 1] int32; targets below 0 are not counted
-  Tensor positions;     // [n, 1] int32
-  Tensor visible;       // [n, 2] int32: the key positions that a row sees
-  Tensor rope;          // [n, d] fp32: cosines and sines; empty without RoPE
+  bool documents = false;  // some sequence is of several, which do not see each other
+  int64_t n = 0;           // own rows, b * split.Rows(rank)
+  Tensor ids, targets;     // [n, 1] int32; targets below 0 are not counted
+  Tensor positions;        // [n, 1] int32
+  Tensor visible;          // [n, 2] int32: the key positions that a row sees
+  Tensor rope;             // [n, d] fp32: cosines and sines; empty without RoPE
   /// What the rows of own chunk k of sequence i see together, at [2 i + k]: outside it a block is skipped.
   std::vector<Range> seen;
 

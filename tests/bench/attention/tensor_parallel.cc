@@ -132,7 +132,7 @@ class Rank {
       d = Make(s, w);
       backend_->Fill(d, 0);
     }
-    backend_->AttentionBackward(Block(), dO, lse_, delta, d_qkv[0], d_qkv[1], d_qkv[2]);
+    backend_->AttentionBackward(Block(), dO, {}, lse_, delta, d_qkv[0], d_qkv[1], d_qkv[2]);
     for (Tensor* done : {&dO, &q_, &k_, &v_, &lse_}) done->Reset();
     if (split_) X = Gathered(X);
     for (int i = 0; i < 3; ++i)

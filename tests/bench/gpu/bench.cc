@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/bench/gpu/device.h"
 #include "worker/backend/cuda/cuda_error.h"
 
 namespace metp::gpu_bench {
@@ -18,8 +19,15 @@ double MedianOf(std::vector<double> values) {
   return *middle;
 }
 
+cuda::CudaOptions BackendOptions() {
+  cuda::CudaOptions options{0, DType::kBF16, 1};
+  options.fused_attention = OpenLibrary;
+  if (TakeEmulation().emulated) options.library_room_bytes = 16 << 20;
+  return options;
+}
+
 Bench::Bench(const Shapes& shapes, Report& report)
-    : shapes_(shapes), report_(report), backend_({0, DType::kBF16, 1}, ledger_) {
+    : shapes_(shapes), report_(report), backend_(BackendOptions(), ledger_) {
   cudaDeviceProp found = {};
   METP_CUDA(cudaGetDeviceProperties(&found, 0));
   l2_bytes_ = found.l2CacheSize;

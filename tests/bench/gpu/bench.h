@@ -18,10 +18,14 @@ struct Rates {
   double copied_bytes = 0;   // read and written by a copy on the device
   double product_flops = 0;  // of the large square product
   double attention_forward_flops = 0, attention_backward_flops = 0;  // a head group's full block
+  double peer_forward_flops = 0, peer_backward_flops = 0;            // the library's alone; 0: none
   double moved_bytes = 0;                                            // by the memory-bound kernels together
   double kernel_seconds = 0;                                         // start of one kernel behind another
   std::vector<Sample> products;                                      // flops and bytes of ours, by pass
 };
+
+/// Attention as a rank has it: by the library where it is faster.
+cuda::CudaOptions BackendOptions();
 
 /// A call in one of its rounds. Rounds take turns with the sets of operands.
 using Call = std::function<void(int round)>;

@@ -78,7 +78,7 @@ double Communication(const v1::StepReport& report) {
 Measured Train(const Shapes& s, const v1::JobSpec& job, const v1::Plan& plan) {
   constexpr int kWarm = 1;  // chooses products, fills the pool
   MemoryLedger ledger;
-  cuda::CudaBackend backend({0, DType::kBF16, 1}, ledger);
+  cuda::CudaBackend backend(BackendOptions(), ledger);
   const auto communicator = MakeLoopbackCommunicator(backend, 0, s.p, s.link_bytes_per_second);
   Measured out;
   out.workspace_bytes = ledger.current_total();
@@ -120,11 +120,15 @@ v1::DeviceProfile Profile(const Shapes& s, const Rates& rates, const Measured& m
   return profile;
 }
 
-/// Products at the ceiling, attention as measured, the rest at the copy's rate; starts and hops cost nothing.
+/// Products at the ceiling, attention as measured or as the library alone, whichever is faster, the rest at the copy's rate; starts and hops cost nothing.
 v1::DeviceProfile CeilingProfile(const Shapes& s, const Rates& rates, const Measured& measured) {
   v1::DeviceProfile profile = Profile(s, rates, measured);
   profile.set_kernel_seconds(0);
   profile.mutable_gemm()->set_flops_per_second(Bounded(rates.product_flops));
+  profile.mutable_attention_forward()->set_flops_per_second(
+      Bounded(std::max(rates.attention_forward_flops, rates.peer_forward_flops)));
+  profile.mutable_attention_backward()->set_flops_per_second(
+      Bounded(std::max(rates.attention_backward_flops, rates.peer_backward_flops)));
   profile.set_bytes_per_second(Bounded(rates.copied_bytes));
   profile.mutable_link()->set_bytes_per_second(kUnlimited);
   NormalizeProfile(profile);

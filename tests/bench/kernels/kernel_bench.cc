@@ -68,7 +68,7 @@ class KernelBench {
     backend_->AttentionDelta(g, o, d, delta);
     if (tiled) block.scores = scores;
     Flops(name, "backward", 5 * product,
-          [&] { backend_->AttentionBackward(block, g, lse, delta, dq, dk, dv); });
+          [&] { backend_->AttentionBackward(block, g, {}, lse, delta, dq, dk, dv); });
   }
 
   void Products() {

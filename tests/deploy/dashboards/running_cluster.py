@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import os
 import re
 import signal
@@ -181,6 +182,6 @@ class RunningCluster:
         return answer["data"]
 
     def query(self, expression):
-        """Samples of an instant query that are numbers, as (labels, value)."""
+        """Finite samples of an instant query, as (labels, value)."""
         samples = [(s["metric"], float(s["value"][1])) for s in self.ask("query", query=expression)["result"]]
-        return [(labels, value) for labels, value in samples if value == value]
+        return [(labels, value) for labels, value in samples if math.isfinite(value)]

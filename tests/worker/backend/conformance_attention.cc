@@ -163,12 +163,14 @@ struct Attention {
   }
   void Backward(bool tiled, int pieces) {
     backend.AttentionDelta(d_o, o, c.d, delta);
+    const Device merged(backend, Host(c.nq, c.heads * c.d), backend.activation(), 3);
+    backend.Copy(o, merged);
     for (int piece = 0; piece < pieces; ++piece) {
       const int64_t first = c.nk * piece / pieces, last = c.nk * (piece + 1) / pieces;
       AttentionBlock block = Block(first, last);
       const Device scores = F32(Host(tiled ? 2 * c.heads * c.nq : 0, block.k.rows, std::nan("")), 3);
       if (tiled) block.scores = scores;
-      backend.AttentionBackward(block, d_o, lse, delta, dq, dk.view().Rows(first, last),
+      backend.AttentionBackward(block, d_o, merged, lse, delta, dq, dk.view().Rows(first, last),
                                 dv.view().Rows(first, last));
     }
   }
@@ -180,6 +182,9 @@ struct Attention {
     block.v = v.view().Rows(first, last);
     block.visible = visible;
     block.key_position = kKeyPosition + first;
+    if (c.mask == Mask::kNone) block.mask = BlockMask::kNone;
+    if (c.mask == Mask::kCausal && c.query_position == block.key_position && c.nq == last - first)
+      block.mask = BlockMask::kDiagonal;
     block.heads = c.heads;
     block.kv_heads = c.kv_heads;
     block.head_dim = c.d;

@@ -143,7 +143,7 @@ TEST(CudaBackend, AHeadThatIsTooWideForFusedAttentionEndsTheProcess) {
       block.heads = block.kv_heads = 1;
       block.head_dim = kWide;
       if (backward) {
-        backend->AttentionBackward(block, x, column, column, sums, sums, sums);
+        backend->AttentionBackward(block, x, {}, column, column, sums, sums, sums);
       } else {
         backend->AttentionForward(block, sums, column);
       }

@@ -25,7 +25,7 @@ enum class Wire { kLocal, kNccl };
 int PrepareDevices();
 
 /// Tests of every kind of ring and every size in turn, as far as there are devices.
-class OnRing : public testing::TestWithParam<std::tuple<Wire, int>> {
+class OnRing : public ::testing::TestWithParam<std::tuple<Wire, int>> {
  protected:
   void SetUp() override {
     const int devices = PrepareDevices(), wanted = wire() == Wire::kNccl ? size() : 1;
@@ -35,7 +35,7 @@ class OnRing : public testing::TestWithParam<std::tuple<Wire, int>> {
   int size() const { return std::get<1>(GetParam()); }
 };
 
-inline std::string RingName(const testing::TestParamInfo<std::tuple<Wire, int>>& info) {
+inline std::string RingName(const ::testing::TestParamInfo<std::tuple<Wire, int>>& info) {
   return (std::get<0>(info.param) == Wire::kLocal ? "LocalRingOf" : "NcclRingOf") +
          std::to_string(std::get<1>(info.param));
 }

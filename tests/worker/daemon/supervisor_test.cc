@@ -387,10 +387,10 @@ TEST_F(GpuSupervisorTest, SaysOfADeadRankThatItsDeviceIsLost) {
   fake_.gpus[0].error = 15;
   fake_.Write();
   OpenGate();
-  EXPECT_EQ(
-      End().how(),
-      "killed by signal 9 (SIGKILL); its GPU reported Xid 79 (the GPU has fallen off the bus); its GPU does "
-      "not answer (nvmlDeviceGetMemoryInfo_v2: GPU is lost)");
+  EXPECT_EQ(End().how(),
+            "killed by signal 9 (SIGKILL); its GPU reported Xid 79 (the GPU has fallen off the bus: restart "
+            "the machine); its GPU does "
+            "not answer (nvmlDeviceGetMemoryInfo_v2: GPU is lost)");
   EXPECT_EQ(lost.get_future().get(), "nvmlDeviceGetMemoryInfo_v2: GPU is lost");
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "tests/support/golden.h"
 #include "tests/worker/backend/host.h"
+#include "tests/worker/backend/library_under_test.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/comm/device/device_communicators.h"
 
@@ -28,16 +30,57 @@ struct Result {
   Tensors gradients;
 };
 
+cuda::CudaOptions Options(DType activation) { return {0, activation, 1}; }
+/// Blocks of attention that the library made, by ranks on threads.
+std::atomic<int> whole_blocks = 0, diagonal_blocks = 0;
+
+class CountedLibrary final : public cuda::FusedAttention {
+ public:
+  explicit CountedLibrary(std::unique_ptr<FusedAttention> library) : library_(std::move(library)) {}
+  std::string Describe() const override { return library_->Describe(); }
+  std::optional<int64_t> ForwardWorkspace(const cuda::FusedBlock& x) override {
+    return library_->ForwardWorkspace(x);
+  }
+  std::optional<int64_t> BackwardWorkspace(const cuda::FusedBlock& x) override {
+    return library_->BackwardWorkspace(x);
+  }
+  void Forward(const cuda::FusedBlock& x, const cuda::FusedForward& operands) override {
+    ++(x.diagonal ? diagonal_blocks : whole_blocks);
+    library_->Forward(x, operands);
+  }
+  void Backward(const cuda::FusedBlock& x, const cuda::FusedBackward& operands) override {
+    ++(x.diagonal ? diagonal_blocks : whole_blocks);
+    library_->Backward(x, operands);
+  }
+
+ private:
+  const std::unique_ptr<FusedAttention> library_;
+};
+
+absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> OpenCounted(cudaStream_t stream) {
+  auto library = OpenLibraryUnderTest(stream);
+  if (!library.ok()) return library.status();
+  return std::make_unique<CountedLibrary>(*std::move(library));
+}
+
+/// With attention by the library, wherever it can be.
+cuda::CudaOptions LibraryOptions() {
+  cuda::CudaOptions options{0, DType::kBF16, 1};
+  options.fused_attention = OpenCounted;
+  options.library_use = cuda::LibraryUse::kAlways;
+  options.library_room_bytes = 32 << 20;
+  return options;
+}
+
 /// body(rank, backend, communicator) on a thread for each of p ranks.
-void RunOnDevice(int p, DType activation,
+void RunOnDevice(int p, const cuda::CudaOptions& options,
                  const std::function<void(int, cuda::CudaBackend&, Communicator&)>& body) {
   std::vector<std::unique_ptr<MemoryLedger>> ledgers;
   std::vector<std::unique_ptr<cuda::CudaBackend>> owned;
   std::vector<cuda::CudaBackend*> backends;
   for (int rank = 0; rank < p; ++rank) {
     ledgers.push_back(std::make_unique<MemoryLedger>());
-    owned.push_back(
-        std::make_unique<cuda::CudaBackend>(cuda::CudaOptions{0, activation, 1}, *ledgers.back()));
+    owned.push_back(std::make_unique<cuda::CudaBackend>(options, *ledgers.back()));
     backends.push_back(owned.back().get());
   }
   const auto ring = MakeLocalDeviceCommunicators(backends);
@@ -57,11 +100,11 @@ void RunOnDevice(int p, DType activation,
   for (std::thread& thread : threads) thread.join();
 }
 
-Result Gradients(const Golden& golden, const Cut& cut, DType activation, bool packed) {
+Result Gradients(const Golden& golden, const Cut& cut, const cuda::CudaOptions& options, bool packed) {
   std::mutex mutex;
   Result result;
   result.totals.resize(cut.p);
-  RunOnDevice(cut.p, activation, [&](int rank, cuda::CudaBackend& backend, Communicator& communicator) {
+  RunOnDevice(cut.p, options, [&](int rank, cuda::CudaBackend& backend, Communicator& communicator) {
     GoldenRank model(golden, cut, backend, communicator);
     result.totals[rank] = model.Gradients(packed);
     std::lock_guard lock(mutex);
@@ -107,7 +150,7 @@ TEST_P(CudaGoldenVectors, LossAndGradientsEqualTheReferenceInFp32) {
     for (bool packed : p < 5 ? std::vector{false, true} : std::vector{true}) {
       SCOPED_TRACE(::testing::Message() << "c " << cut.c << ", tile rows " << cut.tile_rows
                                         << (cut.tiled ? ", tiled" : ", flash") << (packed ? ", packed" : ""));
-      const Result result = Gradients(golden, cut, DType::kF32, packed);
+      const Result result = Gradients(golden, cut, Options(DType::kF32), packed);
       const double loss = golden.meta.at(packed ? "loss_packed" : "loss");
       for (const StepTotals& total : result.totals) {
         EXPECT_NEAR(total.loss, loss, 2e-5 * loss);
@@ -128,13 +171,31 @@ TEST_P(CudaGoldenVectors, LossAndGradientsAreCloseInBf16) {
   const int p = GetParam().p;
   for (bool tiled : {false, true}) {
     SCOPED_TRACE(tiled ? "tiled" : "flash");
-    const Result result = Gradients(golden, {p, 2, 0, tiled}, DType::kBF16, true);
+    const Result result = Gradients(golden, {p, 2, 0, tiled}, Options(DType::kBF16), true);
     const double loss = golden.meta.at("loss_packed");
     for (const StepTotals& total : result.totals) EXPECT_NEAR(total.loss, loss, 1e-2 * loss);
     for (const auto& [name, error] : RelativeErrors(golden, "grad_packed.", result.gradients)) {
       EXPECT_LE(error, Bf16Tolerance(GetParam().model)) << (name.empty() ? "all gradients" : name);
     }
   }
+}
+
+// Two ranks meet whole blocks and diagonal ones; documents would leave nothing to the library.
+TEST(CudaGoldenLibrary, AttentionByALibraryIsAsCloseInBf16) {
+  {
+    MemoryLedger ledger;
+    if (cuda::CudaBackend plain({0, DType::kBF16, 1}, ledger); !OpenLibraryUnderTest(plain.stream()).ok())
+      GTEST_SKIP() << "no library of attention";
+  }
+  const Golden golden = WithBf16Weights(Golden::Load("llama_d64"), false);
+  const Result result = Gradients(golden, {2, 1, 0, false}, LibraryOptions(), false);
+  // A layer has 4 diagonal blocks and 6 whole ones, each forward and backward.
+  EXPECT_GE(diagonal_blocks, golden.config.layers * 8);
+  EXPECT_GE(whole_blocks, golden.config.layers * 12);
+  const double loss = golden.meta.at("loss");
+  for (const StepTotals& total : result.totals) EXPECT_NEAR(total.loss, loss, 1e-2 * loss);
+  for (const auto& [name, error] : RelativeErrors(golden, "grad.", result.gradients))
+    EXPECT_LE(error, 2e-2) << (name.empty() ? "all gradients" : name);
 }
 
 TEST(CudaAdamW, EightStepsEqualTheReferenceInFp32) {
@@ -146,15 +207,16 @@ TEST(CudaAdamW, EightStepsEqualTheReferenceInFp32) {
       SCOPED_TRACE(::testing::Message() << model << (offload ? ", optimizer offloaded" : ""));
       Cut cut{2, 2, 0, false};
       cut.offload_optimizer = offload;
-      RunOnDevice(cut.p, DType::kF32, [&](int, cuda::CudaBackend& backend, Communicator& communicator) {
-        GoldenRank rank(golden, cut, backend, communicator);
-        for (size_t step = 0; step < losses.size(); ++step) {
-          const StepTotals totals = rank.Gradients(false);
-          EXPECT_NEAR(totals.loss, losses[step], 2e-5) << "step " << step + 1;
-          EXPECT_NEAR(totals.grad_norm, norms[step], 1e-3 * norms[step]) << "step " << step + 1;
-          rank.optimizer().Apply(totals, static_cast<int>(step) + 1, adamw.at("lr"));
-        }
-      });
+      RunOnDevice(cut.p, Options(DType::kF32),
+                  [&](int, cuda::CudaBackend& backend, Communicator& communicator) {
+                    GoldenRank rank(golden, cut, backend, communicator);
+                    for (size_t step = 0; step < losses.size(); ++step) {
+                      const StepTotals totals = rank.Gradients(false);
+                      EXPECT_NEAR(totals.loss, losses[step], 2e-5) << "step " << step + 1;
+                      EXPECT_NEAR(totals.grad_norm, norms[step], 1e-3 * norms[step]) << "step " << step + 1;
+                      rank.optimizer().Apply(totals, static_cast<int>(step) + 1, adamw.at("lr"));
+                    }
+                  });
     }
   }
 }
@@ -165,7 +227,7 @@ TEST(CudaBf16, FiveRanksAreAsAccurateAsOne) {
     const Golden golden = WithBf16Weights(Golden::Load(model), false);
     const auto error = [&](int p) {
       return RelativeErrors(golden, "grad.",
-                            Gradients(golden, {p, 2, 0, false}, DType::kBF16, false).gradients)
+                            Gradients(golden, {p, 2, 0, false}, Options(DType::kBF16), false).gradients)
           .at("");
     };
     EXPECT_LE(error(5), 1.25 * error(1));

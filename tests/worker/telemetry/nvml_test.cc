@@ -154,9 +154,9 @@ TEST_F(NvmlTest, GivesEachXidOnceAndNoneFromBefore) {
 }
 
 TEST(Xid, IsSaidInWords) {
-  EXPECT_EQ(DescribeXid(79), "Xid 79 (the GPU has fallen off the bus)");
+  EXPECT_EQ(DescribeXid(79), "Xid 79 (the GPU has fallen off the bus: restart the machine)");
   EXPECT_EQ(DescribeXid(9999), "Xid 9999");
-  for (const int xid : {13, 31, 43, 45, 48, 63, 64, 74, 79, 94, 95, 119})
+  for (const int xid : {13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 109, 119, 120, 140, 144, 150, 154})
     EXPECT_THAT(DescribeXid(xid), HasSubstr("(")) << xid;
 }
 

@@ -30,10 +30,10 @@ void CpuBackend::AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim
   });
 }
 
-void CpuBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
-                                   const Matrix& delta, const Matrix& dq, const Matrix& dk,
+void CpuBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o,
+                                   const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
                                    const Matrix& dv) {
-  RequireAttentionBackward(activation(), block, d_o, lse, delta, dq, dk, dv);
+  RequireAttentionBackward(activation(), block, d_o, o, lse, delta, dq, dk, dv);
   if (block.q.rows == 0 || block.k.rows == 0) return;
   const Team team{threads_, Scratch(0), kScratchFloats};
   if (block.scores.empty()) {

@@ -2,6 +2,8 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdio>
+
 #include "absl/strings/str_cat.h"
 #include "worker/backend/checks.h"
 #include "worker/backend/cuda/attention_tiled.h"
@@ -61,6 +63,21 @@ CudaBackend::CudaBackend(const CudaOptions& options, MemoryLedger& ledger)
   scratch_ = Allocate(1, kScratchFloats, DType::kF32, MemoryCategory::kWorkspace, "kernels");
   products_ = std::make_unique<Products>(stream_, workspace_);
   origin_ = Record();
+  if (options.fused_attention != nullptr && options.activation == DType::kBF16) OpenLibrary();
+}
+
+// Without it attention is slower, not wrong, so that its absence is said and no more.
+void CudaBackend::OpenLibrary() {
+  absl::StatusOr<std::unique_ptr<FusedAttention>> library = options_.fused_attention(stream_);
+  if (!library.ok()) {
+    std::fprintf(stderr, "attention by own kernels alone: no cuDNN: %s\n",
+                 std::string(library.status().message()).c_str());
+    return;
+  }
+  library_room_ = Allocate(1, options_.library_room_bytes / SizeOf(DType::kF32), DType::kF32,
+                           MemoryCategory::kWorkspace, "attention library");
+  library_ = std::make_unique<LibraryAttention>(*std::move(library), options_.library_use, stream_, events_,
+                                                scratch(), library_room_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -69,7 +86,8 @@ CudaBackend::~CudaBackend() {
 }
 
 std::string CudaBackend::Describe() const {
-  return absl::StrCat("cuda, ", name_, ", ", options_.activation == DType::kBF16 ? "bf16" : "fp32");
+  return absl::StrCat("cuda, ", name_, ", ", options_.activation == DType::kBF16 ? "bf16" : "fp32",
+                      library_ != nullptr ? ", " + library_->Describe() : "");
 }
 
 void CudaBackend::CopyFromHost(const void* from, const Matrix& to) {
@@ -123,6 +141,8 @@ void CudaBackend::AttentionForward(const AttentionBlock& block, const Matrix& o,
   if (block.q.rows == 0 || block.k.rows == 0) return;
   if (!block.scores.empty()) {
     TiledForward(stream_, *products_, block, o, lse);
+  } else if (library_ != nullptr) {
+    library_->Forward(block, o, lse);
   } else if (activation() == DType::kBF16) {
     FlashForwardBf16(stream_, block, o, lse);
   } else {
@@ -130,14 +150,16 @@ void CudaBackend::AttentionForward(const AttentionBlock& block, const Matrix& o,
   }
 }
 
-void CudaBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
-                                    const Matrix& delta, const Matrix& dq, const Matrix& dk,
-                                    const Matrix& dv) {
-  RequireAttentionBackward(activation(), block, d_o, lse, delta, dq, dk, dv);
+void CudaBackend::AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o,
+                                    const Matrix& lse, const Matrix& delta, const Matrix& dq,
+                                    const Matrix& dk, const Matrix& dv) {
+  RequireAttentionBackward(activation(), block, d_o, o, lse, delta, dq, dk, dv);
   if (block.scores.empty()) RequireFlash(block);
   if (block.q.rows == 0 || block.k.rows == 0) return;
   if (!block.scores.empty()) {
     TiledBackward(stream_, *products_, block, d_o, lse, delta, dq, dk, dv);
+  } else if (library_ != nullptr) {
+    library_->Backward(block, d_o, o, lse, delta, dq, dk, dv);
   } else if (activation() == DType::kBF16) {
     FlashBackwardBf16(stream_, scratch(), block, d_o, lse, delta, dq, dk, dv);
   } else {

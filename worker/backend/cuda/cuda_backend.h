@@ -17,8 +17,10 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/cuda_host_link.h"
 #include "worker/backend/cuda/event_pool.h"
+#include "worker/backend/cuda/fused_attention.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/library_attention.h"
 #include "worker/backend/cuda/memory_pool.h"
 #include "worker/backend/cuda/stream.h"
 
@@ -28,11 +30,16 @@ struct CudaOptions {
   int device = 0;  // as the runtime numbers them
   DType activation = DType::kBF16;
   int host_threads = 1;  // for AdamW on the host
+  /// A library's fused attention beside the own kernels, for bf16; none: theirs alone.
+  FusedAttentionOpener fused_attention = nullptr;
+  LibraryUse library_use = LibraryUse::kWhereFaster;
+  int64_t library_room_bytes = LibraryAttention::kRoomBytes;
 };
 
 class CudaBackend final : public Backend {
  public:
-  /// Makes the device the calling thread's. Takes its workspace (kWorkspaceBytes + kScratchFloats * 4 bytes) at once.
+  /// Makes the device the calling thread's. Takes its workspace (kWorkspaceBytes + kScratchFloats * 4 bytes, and the room of a
+  /// library of attention where there is one) at once.
   /// StepError: Internal where there is no such device, FailedPrecondition where it or its driver is not fit;
   /// ResourceExhausted.
   CudaBackend(const CudaOptions& options, MemoryLedger& ledger);
@@ -44,7 +51,7 @@ class CudaBackend final : public Backend {
   /// Bytes that the pool has from the device: what is given out, and what it keeps for the next tensors.
   int64_t reserved_bytes() const { return pool_.reserved_bytes(); }
 
-  std::string Describe() const override;  // "cuda, NVIDIA H200, bf16"
+  std::string Describe() const override;  // "cuda, NVIDIA H200, bf16, cuDNN 9.19.0"
   MemoryLedger& ledger() override { return ledger_; }
   DType activation() const override { return options_.activation; }
 
@@ -67,7 +74,7 @@ class CudaBackend final : public Backend {
 
   void AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) override;
   void AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim, const Matrix& delta) override;
-  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
+  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o, const Matrix& lse,
                          const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) override;
 
   void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
@@ -102,6 +109,7 @@ class CudaBackend final : public Backend {
   void FreeBytes(void* data, int64_t bytes) override { pool_.Give(data); }
 
  private:
+  void OpenLibrary();
   Scratch scratch() const { return {scratch_->f32(), scratch_->cols}; }
 
   const CudaOptions options_;
@@ -115,9 +123,11 @@ class CudaBackend final : public Backend {
   Tensor workspace_;  // cuBLASLt's
   Tensor scratch_;    // the kernels'
   std::unique_ptr<Products> products_;
-  std::string_view pass_;      // named last; passes' names live for ever
-  Event origin_;               // of TimeOf, since the last Synchronize
-  double origin_seconds_ = 0;  // when that was
+  Tensor library_room_;
+  std::unique_ptr<LibraryAttention> library_;  // null: own kernels alone
+  std::string_view pass_;                      // named last; passes' names live for ever
+  Event origin_;                               // of TimeOf, since the last Synchronize
+  double origin_seconds_ = 0;                  // when that was
 };
 
 }  // namespace metp::cuda

@@ -79,6 +79,13 @@ void FlashBackwardBf16(cudaStream_t stream, Scratch scratch, const AttentionBloc
                        const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
                        const Matrix& dv);
 
+// attention_merge.cu: between a library's dense results and blocks.
+/// Merges part_o [n, heads * d] bf16 with its statistics part_lse [heads, n], all finite, into o and lse as AttentionForward does.
+void MergeAttention(cudaStream_t stream, const Matrix& part_o, const Matrix& part_lse, int head_dim,
+                    const Matrix& o, const Matrix& lse);
+/// to [heads, n] = from [n, heads], fp32.
+void TransposeStatistics(cudaStream_t stream, const Matrix& from, const Matrix& to);
+
 // tiled_softmax.cu: what is pointwise of attention over scores in memory; attention_tiled.cc does the products.
 /// block.scores [heads * nq, nk] holds s = q k^T; they become p = e^(scale s - lse'), where lse' is what lse becomes with
 /// this block merged in, zero where a row does not see a key; o's rows are scaled by e^(lse - lse'). Under bf16, p is

@@ -18,14 +18,6 @@ namespace metp::cuda {
 
 inline constexpr int kWalkThreads = 256;
 
-/// Whether every row starts at a multiple of `bytes`.
-inline bool RowsAligned(const void* data, int64_t rows, int64_t stride_bytes, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(data) % bytes == 0 && (rows <= 1 || stride_bytes % bytes == 0);
-}
-inline bool RowsAligned(const Matrix& x, int64_t bytes) {
-  return RowsAligned(x.data, x.rows, x.stride * SizeOf(x.type), bytes);
-}
-
 /// N floats beside a pack of N elements of another type, in accesses of up to 16 bytes.
 template <int N>
 struct Floats {

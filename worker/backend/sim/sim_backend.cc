@@ -54,8 +54,8 @@ void SimBackend::AttentionForward(const AttentionBlock& x, const Matrix& o, cons
 void SimBackend::AttentionDelta(const Matrix& d_o, const Matrix& o, int, const Matrix& delta) {
   Stream(d_o.bytes() + o.bytes() + delta.bytes());
 }
-void SimBackend::AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& lse,
-                                   const Matrix& delta, const Matrix& dq, const Matrix& dk,
+void SimBackend::AttentionBackward(const AttentionBlock& x, const Matrix& d_o, const Matrix& o,
+                                   const Matrix& lse, const Matrix& delta, const Matrix& dq, const Matrix& dk,
                                    const Matrix& dv) {
   if (x.pairs == 0) return;
   const int64_t bytes = x.q.bytes() + x.k.bytes() + x.v.bytes() + d_o.bytes() + lse.bytes() + delta.bytes() +

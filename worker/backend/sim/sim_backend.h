@@ -44,7 +44,7 @@ class SimBackend final : public Backend {
             const Matrix& c) override;
   void AttentionForward(const AttentionBlock& block, const Matrix& o, const Matrix& lse) override;
   void AttentionDelta(const Matrix& d_o, const Matrix& o, int head_dim, const Matrix& delta) override;
-  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& lse,
+  void AttentionBackward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o, const Matrix& lse,
                          const Matrix& delta, const Matrix& dq, const Matrix& dk, const Matrix& dv) override;
   void NormForward(Norm norm, const Matrix& x, const Matrix& w, const Matrix& b, float eps,
                    const Matrix& y) override;

@@ -6,7 +6,7 @@
 
 namespace metp {
 
-/// "Xid 79 (the GPU has fallen off the bus)"; of one that is not known here only the number.
+/// "Xid 48 (a memory error that could not be corrected)"; of one that is not known here only the number.
 std::string DescribeXid(int xid);
 
 }  // namespace metp

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "tests/worker/comm/device_ring.h"
 #include "worker/rank/cuda_module.h"
@@ -34,6 +35,21 @@ TEST(CudaModule, SetsWhatTheRuntimeReadsUnlessTheUserHas) {
   open();
   EXPECT_EQ(Variable("CUDA_DEVICE_MAX_CONNECTIONS"), "7");
   EXPECT_EQ(Variable("CUDA_MODULE_LOADING"), "LAZY");
+}
+
+TEST(CudaModule, RefusesAWordThatItDoesNotKnowForCudnn) {
+  PrepareDevices();
+  for (const char* word : {"auto", "always", "never", "sometimes"}) {
+    setenv(kAttentionLibraryVariable, word, 1);
+    absl::Status error;
+    const std::unique_ptr<RankDevice> device(metp_cuda_module_open({}, error));
+    EXPECT_EQ(device == nullptr, std::string(word) == "sometimes") << error;
+    if (device == nullptr) {
+      EXPECT_EQ(error,
+                absl::InvalidArgumentError("METP_CUDNN is 'sometimes'; expected auto, always or never"));
+    }
+  }
+  unsetenv(kAttentionLibraryVariable);
 }
 
 }  // namespace

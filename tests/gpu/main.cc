@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
     std::printf("skipped: no CUDA device (%s)\n", cudaGetErrorString(error));
     return 77;
   }
-  // Ranks are threads here, and NCCL would read the neighbour's memory itself, which the backend's pool does not let it. Ranks
-  // of a job are processes.
+  // Ranks are threads here, and NCCL would read the neighbour's memory itself, which the backend's pool does not let it.
+  // Ranks of a job are processes.
   setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
   return RUN_ALL_TESTS();
 }

@@ -32,8 +32,8 @@ class GpuWatch {
 
   /// A rank starts: what went wrong earlier is not its own.
   void RankStarts();
-  /// "its GPU reported Xid 79 (the GPU has fallen off the bus: restart the machine)", what has gone wrong since RankStarts; empty: nothing that is
-  /// known. Waits up to `wait` for the driver to say something.
+  /// "its GPU reported Xid 79 (the GPU has fallen off the bus: restart the machine)", what has gone wrong since
+  /// RankStarts; empty: nothing that is known. Waits up to `wait` for the driver to say something.
   std::string TakeErrors(std::chrono::milliseconds wait);
 
  private:

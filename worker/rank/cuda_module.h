@@ -4,8 +4,9 @@
 // tenth of a second of every process that links them, which ranks on the CPU should not pay; and a program that links them
 // does not start at all where they are missing.
 //
-// The module is found beside the program, in the folder of libraries that is installed with it, or where the environment variable METP_CUDA_MODULE says. It holds its own copies
-// of the code it shares with the program; only RankDevice and what its methods give out cross the line.
+// The module is found beside the program, in the folder of libraries that is installed with it, or where the environment
+// variable METP_CUDA_MODULE says. It holds its own copies of the code it shares with the program; only RankDevice and
+// what its methods give out cross the line.
 
 #include "absl/status/status.h"
 #include "worker/rank/rank_device.h"

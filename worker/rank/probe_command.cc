@@ -49,7 +49,7 @@ int ProbeCommand(int argc, char** argv) {
             ? ProbeThisGpu(ranks, threads)
             : ProbeThisMachine(ranks, threads, comm == "gloo" ? ProbedLink::kLoopback : ProbedLink::kMemory));
   } catch (const StepError& error) {
-    std::cerr << "metp-rank: " << error.what() << "\n";
+    std::cerr << "metp-rank: " << error.status().message() << "\n";
     return 1;
   }
   if (write(fd, text.data(), text.size()) !=

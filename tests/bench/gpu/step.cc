@@ -120,7 +120,8 @@ v1::DeviceProfile Profile(const Shapes& s, const Rates& rates, const Measured& m
   return profile;
 }
 
-/// Products at the ceiling, attention as measured or as the library alone, whichever is faster, the rest at the copy's rate; starts and hops cost nothing.
+/// Products at the ceiling, attention as measured or as the library alone, whichever is faster, the rest at the copy's
+/// rate; starts and hops cost nothing.
 v1::DeviceProfile CeilingProfile(const Shapes& s, const Rates& rates, const Measured& measured) {
   v1::DeviceProfile profile = Profile(s, rates, measured);
   profile.set_kernel_seconds(0);

@@ -75,8 +75,8 @@ Inputs MakeInputs(const Case& c, double range = 1) {
 
 struct Expected {
   Host o, lse, delta, dq, dk, dv;
-  /// Largest sum of the magnitudes of which an element of delta, dq or dk is made. delta = sum p dp and p (dp - delta) cancels where all keys pull
-  /// alike, and rounded operands leave an error in proportion to what cancelled.
+  /// Largest sum of the magnitudes of which an element of delta, dq or dk is made. delta = sum p dp and p (dp - delta)
+  /// cancels where all keys pull alike, and rounded operands leave an error in proportion to what cancelled.
   double delta_terms = 0, dq_terms = 0, dk_terms = 0;
 };
 

@@ -1,6 +1,6 @@
-// The graphs of attention before cuDNN itself, for devices that are described and need not be there: cuDNN looks for its ways
-// to run a graph on them, down to a compiler for its kernels. That it computes what it should is shown on a real device
-// (cuda_library_attention_test.cc).
+// The graphs of attention before cuDNN itself, for devices that are described and need not be there: cuDNN looks for its
+// ways to run a graph on them, down to a compiler for its kernels. That it computes what it should is shown on a real
+// device (cuda_library_attention_test.cc).
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Attention by a library in the place of the own kernels: the same results, and who gets which block. Linked with an emulated
-// library, and into metp_gpu_tests with cuDNN.
+// Attention by a library in the place of the own kernels: the same results, and who gets which block. Linked with an
+// emulated library, and into metp_gpu_tests with cuDNN.
 
 #include <gmock/gmock.h>
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// `lanes`, a power of two, for each head of each row; N columns at once, of which head_dim is a multiple. N is a multiple of
-/// 4, or 1.
+/// `lanes`, a power of two, for each head of each row; N columns at once, of which head_dim is a multiple. N is a
+/// multiple of 4, or 1.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
     MergeKernel(Matrix part_o, Matrix part_lse, int head_dim, Matrix o, Matrix lse, int lanes) {

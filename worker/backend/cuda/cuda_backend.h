@@ -38,10 +38,9 @@ struct CudaOptions {
 
 class CudaBackend final : public Backend {
  public:
-  /// Makes the device the calling thread's. Takes its workspace (kWorkspaceBytes + kScratchFloats * 4 bytes, and the room of a
-  /// library of attention where there is one) at once.
-  /// StepError: Internal where there is no such device, FailedPrecondition where it or its driver is not fit;
-  /// ResourceExhausted.
+  /// Makes the device the calling thread's. Takes its workspace (kWorkspaceBytes + kScratchFloats * 4 bytes, and the room
+  /// of a library of attention where there is one) at once. StepError: Internal where there is no such device,
+  /// FailedPrecondition where it or its driver is not fit; ResourceExhausted.
   CudaBackend(const CudaOptions& options, MemoryLedger& ledger);
   ~CudaBackend() override;
 

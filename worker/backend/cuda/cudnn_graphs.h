@@ -17,7 +17,8 @@ enum CudnnTensor : int64_t { kQ = 1, kK, kV, kO, kLse, kDo, kDq, kDk, kDv };
 /// What a call of the frontend returned or threw: OK, or FailedPrecondition with its reason.
 absl::Status Guarded(const std::function<cudnn_frontend::error_t()>& call);
 
-/// Opens libcudnn.so.9 for the frontend, once. FailedPrecondition: it, or the CUDA runtime as a shared library, is not there.
+/// Opens libcudnn.so.9 for the frontend, once. FailedPrecondition: it, or the CUDA runtime as a shared library, is not
+/// there.
 absl::Status LoadCudnn();
 
 /// o and lse of q, k, v; dq, dk, dv of those, o and d_o, by cuDNN's deterministic algorithm: same call, same bits.

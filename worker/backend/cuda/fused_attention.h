@@ -61,7 +61,8 @@ class FusedAttention {
 /// FailedPrecondition where the library is not there, or does not go with the driver or the device.
 using FusedAttentionOpener = absl::StatusOr<std::unique_ptr<FusedAttention>> (*)(cudaStream_t stream);
 
-/// cuDNN's, out of libcudnn.so.9, which is looked for when this is called. FailedPrecondition also where this build has none.
+/// cuDNN's, out of libcudnn.so.9, which is looked for when this is called. FailedPrecondition also where this build has
+/// none.
 absl::StatusOr<std::unique_ptr<FusedAttention>> OpenCudnn(cudaStream_t stream);
 
 }  // namespace metp::cuda

@@ -80,7 +80,8 @@ void FlashBackwardBf16(cudaStream_t stream, Scratch scratch, const AttentionBloc
                        const Matrix& dv);
 
 // attention_merge.cu: between a library's dense results and blocks.
-/// Merges part_o [n, heads * d] bf16 with its statistics part_lse [heads, n], all finite, into o and lse as AttentionForward does.
+/// Merges part_o [n, heads * d] bf16 with its statistics part_lse [heads, n], all finite, into o and lse as
+/// AttentionForward does.
 void MergeAttention(cudaStream_t stream, const Matrix& part_o, const Matrix& part_lse, int head_dim,
                     const Matrix& o, const Matrix& lse);
 /// to [heads, n] = from [n, heads], fp32.

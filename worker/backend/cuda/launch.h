@@ -1,7 +1,7 @@
 #pragma once
 
-// How kernels are started: one function in place of <<< >>>, so that every launch is checked and the sources stay C++. And what
-// a launch depends on: numbers of blocks, alignments.
+// How kernels are started: one function in place of <<< >>>, so that every launch is checked and the sources stay C++.
+// And what a launch depends on: numbers of blocks, alignments.
 
 #include <cuda_runtime.h>
 

@@ -2,9 +2,9 @@
 
 // Fused attention by a library in the place of the own bf16 kernels, where it is the faster.
 //
-// Which is the faster is measured while they work: blocks of one shape are given to the two by turns until each has had a few,
-// their times are read when they have passed (nobody waits for that), and the better median has the shape from then on. A
-// library that does not agree with the own kernels on the first rows of the first block of a shape never gets one.
+// Which is the faster is measured while they work: blocks of one shape are given to the two by turns until each has had a
+// few, their times are read when they have passed (nobody waits for that), and the better median has the shape from then
+// on. A library that does not agree with the own kernels on the first rows of the first block of a shape never gets one.
 //
 // A library takes blocks whose mask is known (BlockMask::kNone, kDiagonal) and gives dense bf16 results: forward ones are
 // merged by log-sum-exp, backward ones added, both in fp32. These results and the library's workspace have a fixed room;

@@ -26,7 +26,8 @@ class NcclTransport final : public cuda::DirectTransport {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   /// Connects to the other ranks, and warms up the ways that hops and sums take, so that hops never wait for a
-  /// connection. A sum that is so large that NCCL takes another algorithm for it may, the first time. `timeout`: for each step of it, and later for any call to be issued.
+  /// connection. A sum that is so large that NCCL takes another algorithm for it may, the first time. `timeout`: for each
+  /// step of it, and later for any call to be issued.
   static absl::StatusOr<std::unique_ptr<NcclTransport>> Connect(
       std::shared_ptr<cuda::CommunicationStream> stream, int rank, int size, const ncclUniqueId& id,
       std::chrono::milliseconds timeout);

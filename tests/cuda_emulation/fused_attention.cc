@@ -119,7 +119,7 @@ void RunBackward(const FusedBlock& x, const FusedBackward& in) {
 class EmulatedLibrary final : public FusedAttention {
  public:
   explicit EmulatedLibrary(cudaStream_t stream) : stream_(stream) {}
-  std::string Describe() const override { return "an emulated library"; }
+  std::string Describe() const override { return kEmulatedLibrary; }
   std::optional<int64_t> ForwardWorkspace(const FusedBlock& x) override { return Workspace(x); }
   std::optional<int64_t> BackwardWorkspace(const FusedBlock& x) override { return Workspace(x); }
   void Forward(const FusedBlock& x, const FusedForward& operands) override {

@@ -6,6 +6,8 @@
 
 namespace metp::testing {
 
+inline constexpr char kEmulatedLibrary[] = "an emulated library";
+
 absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> OpenLibraryUnderTest(cudaStream_t stream);
 
 }  // namespace metp::testing

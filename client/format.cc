@@ -1,9 +1,9 @@
 #include "client/format.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/names.h"
 
 namespace metp {
 namespace {
@@ -37,11 +37,9 @@ std::string Table(const std::vector<std::vector<std::string>>& rows, const std::
 }
 
 std::string OpenableUrl(const std::string& url, const std::string& server) {
-  for (const std::string_view anywhere : {"http://0.0.0.0:", "http://[::]:"}) {
-    if (url.starts_with(anywhere))
-      return "http://" + server.substr(0, server.rfind(':')) + url.substr(anywhere.size() - 1);
-  }
-  return url;
+  const std::string scheme = "http://";
+  if (!url.starts_with(scheme)) return url;
+  return scheme + AnnouncedAddress(url.substr(scheme.size()), server.substr(0, server.rfind(':')));
 }
 
 }  // namespace metp

@@ -81,12 +81,4 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   return server;
 }
 
-std::string AnnouncedAddress(const std::string& listening, const std::string& host) {
-  const size_t colon = listening.rfind(':');
-  const std::string bound = listening.substr(0, colon);
-  if (bound != "0.0.0.0" && bound != "[::]") return listening;
-  const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
-  return absl::StrCat(bare_ipv6 ? "[" : "", host, bare_ipv6 ? "]" : "", listening.substr(colon));
-}
-
 }  // namespace metp

@@ -46,7 +46,4 @@ class HttpServer {
   std::string address_;
 };
 
-/// Where others reach a server that listens there: `host`, which they call this machine, in the place of every address.
-std::string AnnouncedAddress(const std::string& listening, const std::string& host);
-
 }  // namespace metp

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a user may give as a name and as an address on a command line or over the wire. Each returns what was expected where
-// `text` is not that, and nothing where it is: the form that CLI11's check() takes.
+// Names and addresses. What a user may give as one on a command line or over the wire: each ...Error returns what was expected
+// where `text` is not that, and nothing where it is, the form that CLI11's check() takes.
 
 #include <string>
 
@@ -28,6 +28,15 @@ inline std::string HostPortError(const std::string& text) {
       !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
   const bool good = colon != 0 && digits && std::stoi(port) <= 65535;
   return good ? "" : "found '" + text + "', expected HOST:PORT with a port of at most 65535";
+}
+
+/// Where others reach a server that listens at HOST:PORT: `host`, which they call its machine, in the place of every address.
+inline std::string AnnouncedAddress(const std::string& listening, const std::string& host) {
+  const size_t colon = listening.rfind(':');
+  const std::string bound = listening.substr(0, colon);
+  if (bound != "0.0.0.0" && bound != "[::]") return listening;
+  const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+  return (bare_ipv6 ? "[" + host + "]" : host) + listening.substr(colon);
 }
 
 }  // namespace metp

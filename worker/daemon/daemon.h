@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "proto/support/clock.h"
 #include "proto/support/http_server.h"
+#include "proto/support/names.h"
 #include "worker/daemon/config.h"
 #include "worker/daemon/device.h"
 #include "worker/daemon/gpu_watch.h"

@@ -83,8 +83,7 @@ class Peer {
   Peer(Bench& bench, cuda::FusedAttention& library, const Block& block) : library_(library) {
     const AttentionBlock& x = block.block();
     const int64_t n = x.q.rows, wk = x.k.cols;
-    shape_ = {n,       n,          x.heads,    x.kv_heads, x.head_dim, x.mask == BlockMask::kDiagonal,
-              x.scale, x.q.stride, x.k.stride, x.v.stride};
+    shape_ = cuda::FusedBlockOf(x);
     forward_workspace_ = library.ForwardWorkspace(shape_).value_or(-1);
     with_gradients_ = shape_;
     with_gradients_.o_stride = x.q.cols;

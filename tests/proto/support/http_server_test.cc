@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <vector>
 
+#include "proto/support/names.h"
 #include "tests/support/http_get.h"
 #include "tests/support/status_matchers.h"
 
@@ -26,13 +29,21 @@ int Connect(const std::string& address) {
   return fd;
 }
 
+auto OpenDescriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
 TEST(HttpServer, AnswersBesideConnectionsThatSayNothingAndDropsThose) {
   const auto server = HttpServer::Start(
       "127.0.0.1:0", {{"/healthz", [](const HttpRequest&) { return HttpPage{.body = "ok\n"}; }}});
   ASSERT_THAT(server, IsOk());
+  const auto before = OpenDescriptors();
   std::vector<int> silent;
   for (int i = 0; i < 8; ++i) silent.push_back(Connect((*server)->address()));
-  usleep(300'000);  // the server's threads have taken them
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (OpenDescriptors() < before + 16 && std::chrono::steady_clock::now() < patience) usleep(1000);
+  ASSERT_GE(OpenDescriptors(), before + 16);  // both ends: the server has taken them
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(HttpGet("http://" + (*server)->address() + "/healthz").body, "ok\n");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -13,7 +12,7 @@
 
 #include "tests/support/golden.h"
 #include "tests/worker/backend/host.h"
-#include "tests/worker/backend/library_under_test.h"
+#include "tests/worker/backend/watched_library.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/comm/device/device_communicators.h"
 
@@ -31,42 +30,10 @@ struct Result {
 };
 
 cuda::CudaOptions Options(DType activation) { return {0, activation, 1}; }
-/// Blocks of attention that the library made, by ranks on threads.
-std::atomic<int> whole_blocks = 0, diagonal_blocks = 0;
-
-class CountedLibrary final : public cuda::FusedAttention {
- public:
-  explicit CountedLibrary(std::unique_ptr<FusedAttention> library) : library_(std::move(library)) {}
-  std::string Describe() const override { return library_->Describe(); }
-  std::optional<int64_t> ForwardWorkspace(const cuda::FusedBlock& x) override {
-    return library_->ForwardWorkspace(x);
-  }
-  std::optional<int64_t> BackwardWorkspace(const cuda::FusedBlock& x) override {
-    return library_->BackwardWorkspace(x);
-  }
-  void Forward(const cuda::FusedBlock& x, const cuda::FusedForward& operands) override {
-    ++(x.diagonal ? diagonal_blocks : whole_blocks);
-    library_->Forward(x, operands);
-  }
-  void Backward(const cuda::FusedBlock& x, const cuda::FusedBackward& operands) override {
-    ++(x.diagonal ? diagonal_blocks : whole_blocks);
-    library_->Backward(x, operands);
-  }
-
- private:
-  const std::unique_ptr<FusedAttention> library_;
-};
-
-absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> OpenCounted(cudaStream_t stream) {
-  auto library = OpenLibraryUnderTest(stream);
-  if (!library.ok()) return library.status();
-  return std::make_unique<CountedLibrary>(*std::move(library));
-}
-
 /// With attention by the library, wherever it can be.
 cuda::CudaOptions LibraryOptions() {
   cuda::CudaOptions options{0, DType::kBF16, 1};
-  options.fused_attention = OpenCounted;
+  options.fused_attention = OpenWatched;
   options.library_use = cuda::LibraryUse::kAlways;
   options.library_room_bytes = 32 << 20;
   return options;
@@ -188,10 +155,15 @@ TEST(CudaGoldenLibrary, AttentionByALibraryIsAsCloseInBf16) {
       GTEST_SKIP() << "no library of attention";
   }
   const Golden golden = WithBf16Weights(Golden::Load("llama_d64"), false);
+  watch = {};
   const Result result = Gradients(golden, {2, 1, 0, false}, LibraryOptions(), false);
-  // A layer has 4 diagonal blocks and 6 whole ones, each forward and backward.
-  EXPECT_GE(diagonal_blocks, golden.config.layers * 8);
-  EXPECT_GE(whole_blocks, golden.config.layers * 12);
+  // A layer has 4 diagonal blocks and 6 whole ones.
+  for (const auto& blocks : {watch.forward, watch.backward}) {
+    const auto diagonal =
+        std::count_if(blocks.begin(), blocks.end(), [](const auto& x) { return x.diagonal; });
+    EXPECT_GE(diagonal, golden.config.layers * 4);
+    EXPECT_GE(static_cast<int64_t>(blocks.size()) - diagonal, golden.config.layers * 6);
+  }
   const double loss = golden.meta.at("loss");
   for (const StepTotals& total : result.totals) EXPECT_NEAR(total.loss, loss, 1e-2 * loss);
   for (const auto& [name, error] : RelativeErrors(golden, "grad.", result.gradients))

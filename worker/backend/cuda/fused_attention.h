@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/backend/operands.h"
 
 namespace metp::cuda {
 
@@ -26,6 +27,11 @@ struct FusedBlock {
 
   auto operator<=>(const FusedBlock&) const = default;
 };
+/// Of a block whose mask is known, forward.
+inline FusedBlock FusedBlockOf(const AttentionBlock& x) {
+  return {x.q.rows, x.k.rows,   x.heads,    x.kv_heads, x.head_dim, x.mask == BlockMask::kDiagonal,
+          x.scale,  x.q.stride, x.k.stride, x.v.stride};
+}
 
 /// Results are dense: o [nq, heads * d]; lse [heads, nq], natural logarithms.
 struct FusedForward {

@@ -15,11 +15,11 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr size_t kRuns = 4;  // of each maker before one is chosen; the first warms up
 constexpr int64_t kTriedRows = 192;
-/// Frobenius, relative. Both round operands and results to bf16, which leaves 3e-3 between them.
+/// Frobenius, relative: each rounds probabilities and results to bf16 at places of its own.
 constexpr double kClose = 1e-2;
 constexpr double kCloseLse = 1e-3;  // fp32; logarithms of another base lie far beyond
 
-/// Dense matrices one behind the other in a piece of memory. They may pass its end: Used() says so before they are used.
+/// Dense matrices one behind the other in a piece of memory. They may pass its end, which used() tells before they are used.
 class Room {
  public:
   Room(const Matrix& memory, int64_t from) : data_(static_cast<char*>(memory.data)), at_(from) {}
@@ -28,7 +28,7 @@ class Room {
     at_ += CeilDiv(m.bytes(), kAlignment) * kAlignment;
     return m;
   }
-  void* Take(int64_t bytes) { return Take(1, CeilDiv(bytes, 4), DType::kF32).data; }
+  void* rest() const { return data_ + at_; }
   int64_t used() const { return at_; }
 
  private:
@@ -117,20 +117,12 @@ bool LibraryAttention::MayTake(const AttentionBlock& block, const Gradients* bac
   if (block.mask == BlockMask::kPerRow || block.head_dim % 8 != 0 || block.heads % block.kv_heads != 0)
     return false;
   if (!RowsAligned(block.q, 16) || !RowsAligned(block.k, 16) || !RowsAligned(block.v, 16)) return false;
-  shape = {block.q.rows,   block.k.rows,   block.heads,
-           block.kv_heads, block.head_dim, block.mask == BlockMask::kDiagonal,
-           block.scale,    block.q.stride, block.k.stride,
-           block.v.stride};
+  shape = FusedBlockOf(block);
   if (backward == nullptr) return true;
   shape.o_stride = backward->o.stride;
   shape.d_o_stride = backward->d_o.stride;
   return !backward->o.empty() && backward->o.type == DType::kBF16 && RowsAligned(backward->o, 16) &&
          RowsAligned(backward->d_o, 16);
-}
-
-int64_t LibraryAttention::Workspace(Direction direction, const FusedBlock& slice) {
-  return (direction == kForward ? library_->ForwardWorkspace(slice) : library_->BackwardWorkspace(slice))
-      .value_or(-1);
 }
 
 int64_t LibraryAttention::ResultBytes(Direction direction, const FusedBlock& slice) {
@@ -143,23 +135,26 @@ int64_t LibraryAttention::ResultBytes(Direction direction, const FusedBlock& sli
   return room.used();
 }
 
+bool LibraryAttention::Fits(Direction direction, const FusedBlock& slice, int64_t from) {
+  const int64_t results = from + ResultBytes(direction, slice);
+  if (results > room_.bytes()) return false;
+  const std::optional<int64_t> workspace =
+      direction == kForward ? library_->ForwardWorkspace(slice) : library_->BackwardWorkspace(slice);
+  return workspace.has_value() && results + *workspace <= room_.bytes();
+}
+
 // Whole groups of query heads with their key heads, then parts of one group.
-LibraryAttention::Way LibraryAttention::Cut(const Shape& shape) {
+std::optional<FusedBlock> LibraryAttention::Cut(const Shape& shape) {
   const auto& [direction, block] = shape;
   const int group = block.heads / block.kv_heads;
   for (int heads = block.heads; heads > 0; --heads) {
     if (block.heads % heads != 0 || (heads % group != 0 && group % heads != 0)) continue;
-    Way way;
-    way.slice = block;
-    way.slice.heads = heads;
-    way.slice.kv_heads = std::max(1, heads / group);
-    const int64_t results = ResultBytes(direction, way.slice);
-    if (results > room_.bytes()) continue;
-    way.workspace = Workspace(direction, way.slice);
-    if (way.workspace < 0) break;
-    if (results + way.workspace <= room_.bytes()) return way;
+    FusedBlock slice = block;
+    slice.heads = heads;
+    slice.kv_heads = std::max(1, heads / group);
+    if (Fits(direction, slice, 0)) return slice;
   }
-  return {};
+  return std::nullopt;
 }
 
 // A block's first rows and its first group of heads, by both, from the same start. Waits for the device.
@@ -196,11 +191,8 @@ std::string LibraryAttention::Objection(const Shape& shape, const AttentionBlock
     }
     tried.o_stride = narrow_o.stride;
   }
-  const int64_t workspace = Workspace(direction, tried);
-  if (workspace < 0) return "has no way for its first rows";
   const int64_t from = room.used();
-  if (from + ResultBytes(direction, tried) + workspace > room_.bytes())
-    return "cannot be compared in its room";
+  if (!Fits(direction, tried, from)) return "cannot be compared in its room";
 
   const auto close = [&](const Matrix& own, const Matrix& library, double most) {
     return Close(stream_, scratch_, totals, own, library, most);
@@ -234,18 +226,13 @@ LibraryAttention::Way& LibraryAttention::WayOf(const Shape& shape, const Attenti
   const auto [at, fresh] = ways_.try_emplace(shape);
   Way& way = at->second;
   if (!fresh) return way;
-  way = Cut(shape);
-  const std::string objection = way.workspace < 0
-                                    ? absl::StrCat("has no way for it within ", room_.bytes() >> 20, " MiB")
-                                    : Objection(shape, block, backward);
-  if (!objection.empty()) {
-    way.workspace = -1;
-    Say(shape, absl::StrCat(Describe(), " ", objection, ": own kernels"));
-  }
-  if (way.workspace < 0 || use_ == LibraryUse::kAlways) {
-    way.decided = true;
-    way.maker = way.workspace < 0 ? kOwn : kLibrary;
-  }
+  way.slice = Cut(shape);
+  const std::string objection = way.slice.has_value()
+                                    ? Objection(shape, block, backward)
+                                    : absl::StrCat("has no way for it within ", room_.bytes() >> 20, " MiB");
+  if (!objection.empty()) Say(shape, absl::StrCat(Describe(), " ", objection, ": own kernels"));
+  way.decided = !objection.empty() || use_ == LibraryUse::kAlways;
+  way.maker = objection.empty() ? kLibrary : kOwn;
   return way;
 }
 
@@ -296,7 +283,7 @@ void LibraryAttention::Forward(const AttentionBlock& block, const Matrix& o, con
   Way& way = WayOf(shape, block, nullptr);
   Do(
       shape, way, [&] { FlashForwardBf16(stream_, block, o, lse); },
-      [&] { ForwardSlices(way.slice, 0, block, o, lse); });
+      [&] { ForwardSlices(*way.slice, 0, block, o, lse); });
 }
 
 void LibraryAttention::Backward(const AttentionBlock& block, const Matrix& d_o, const Matrix& o,
@@ -307,18 +294,17 @@ void LibraryAttention::Backward(const AttentionBlock& block, const Matrix& d_o, 
   Shape shape{kBackward, {}};
   if (!MayTake(block, &x, shape.second)) return own();
   Way& way = WayOf(shape, block, &x);
-  Do(shape, way, own, [&] { BackwardSlices(way.slice, 0, block, x); });
+  Do(shape, way, own, [&] { BackwardSlices(*way.slice, 0, block, x); });
 }
 
 void LibraryAttention::ForwardSlices(const FusedBlock& slice, int64_t from, const AttentionBlock& block,
                                      const Matrix& o, const Matrix& lse) {
   Room room(room_, from);
   const ForwardRoom part(room, slice);
-  void* const workspace = room.Take(Workspace(kForward, slice));
   for (int head = 0; head < block.heads; head += slice.heads) {
     const SliceCols cols(slice, block, head);
     library_->Forward(slice, {block.q.Cols(cols.q0, cols.q1).data, block.k.Cols(cols.k0, cols.k1).data,
-                              block.v.Cols(cols.k0, cols.k1).data, part.o.data, part.lse.f32(), workspace});
+                              block.v.Cols(cols.k0, cols.k1).data, part.o.data, part.lse.f32(), room.rest()});
     MergeAttention(stream_, part.o, part.lse, block.head_dim, o.Cols(cols.q0, cols.q1),
                    lse.Cols(head, head + slice.heads));
   }
@@ -328,14 +314,13 @@ void LibraryAttention::BackwardSlices(const FusedBlock& slice, int64_t from, con
                                       const Gradients& x) {
   Room room(room_, from);
   const BackwardRoom part(room, slice);
-  void* const workspace = room.Take(Workspace(kBackward, slice));
   for (int head = 0; head < block.heads; head += slice.heads) {
     const SliceCols cols(slice, block, head);
     TransposeStatistics(stream_, x.lse.Cols(head, head + slice.heads), part.lse);
     library_->Backward(slice, {block.q.Cols(cols.q0, cols.q1).data, block.k.Cols(cols.k0, cols.k1).data,
                                block.v.Cols(cols.k0, cols.k1).data, x.o.Cols(cols.q0, cols.q1).data,
                                x.d_o.Cols(cols.q0, cols.q1).data, part.lse.f32(), part.dq.data, part.dk.data,
-                               part.dv.data, workspace});
+                               part.dv.data, room.rest()});
     Add(stream_, part.dq, x.dq.Cols(cols.q0, cols.q1));
     Add(stream_, part.dk, x.dk.Cols(cols.k0, cols.k1));
     Add(stream_, part.dv, x.dv.Cols(cols.k0, cols.k1));

@@ -15,6 +15,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,8 +51,7 @@ class LibraryAttention {
   };
   /// How blocks of one shape are done.
   struct Way {
-    FusedBlock slice;        // as many heads as fit
-    int64_t workspace = -1;  // bytes, for a slice; negative: the library has no part in the shape
+    std::optional<FusedBlock> slice;  // as many heads as fit, where the library has a way for them
     bool decided = false;
     Maker maker = kOwn;  // once decided
     std::array<std::vector<Timed>, 2> timed;
@@ -66,10 +66,10 @@ class LibraryAttention {
   static bool MayTake(const AttentionBlock& block, const Gradients* backward, FusedBlock& shape);
   /// Asks the library and compares it with the own kernels, the first time a shape comes.
   Way& WayOf(const Shape& shape, const AttentionBlock& block, const Gradients* backward);
-  /// Bytes that the library asks for, negative where it does not take such blocks; those of its results.
-  int64_t Workspace(Direction direction, const FusedBlock& slice);
   static int64_t ResultBytes(Direction direction, const FusedBlock& slice);
-  Way Cut(const Shape& shape);
+  /// Whether the library takes such blocks, with results and workspace in room_ from byte `from` on.
+  bool Fits(Direction direction, const FusedBlock& slice, int64_t from);
+  std::optional<FusedBlock> Cut(const Shape& shape);
   /// What speaks against it; empty: it agrees with the own kernels.
   std::string Objection(const Shape& shape, const AttentionBlock& block, const Gradients* backward);
   Maker Next(const Shape& shape, Way& way);

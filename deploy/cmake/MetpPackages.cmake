@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 install(TARGETS metp-coordinator metp-worker metp-rank metpctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT metp)
 # Units name the programs by the prefix, which is known when they are installed.
 install(CODE "
-  set(METP_BIN \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+  get_filename_component(METP_BIN \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\" ABSOLUTE)
   foreach(unit IN ITEMS metp-coordinator.service metp-worker@.service)
     configure_file(\"${CMAKE_SOURCE_DIR}/deploy/systemd/\${unit}.in\"
                    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/\${unit}\" @ONLY)

@@ -21,13 +21,13 @@ fail() {
 programs=(metp-coordinator metp-worker metp-rank metpctl)
 units=(metp-coordinator.service metp-worker@.service)
 
-for prefix in /usr /opt/metp; do
+for prefix in /usr "/opt/METP here"; do
   DESTDIR=$folder/installed cmake --install "$build" --component metp --prefix "$prefix" >/dev/null
   for program in "${programs[@]}"; do
     "$folder/installed$prefix/bin/$program" --version >/dev/null || fail "$prefix/bin/$program does not run"
   done
   for unit in "${units[@]}"; do
-    started=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$folder/installed$prefix/lib/systemd/system/$unit")
+    started=$(sed -n 's/^ExecStart="\([^"]*\)".*/\1/p' "$folder/installed$prefix/lib/systemd/system/$unit")
     [[ $started == "$prefix"/bin/metp-* && -x $folder/installed$started ]] || fail "$prefix: $unit starts $started"
   done
 done
